@@ -8,6 +8,7 @@ import os
 import random
 import struct
 import sys
+import time
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -203,6 +204,47 @@ class TestBrokenFiles:
         data = bytearray(encoded(noise(0.1)))
         data[40:44] = struct.pack("<I", 0x7FFFFFF0)  # as from a pipe: the length was not known
         assert len(read_audio(bytes(data), RATE)) == 1600
+
+    def test_a_header_of_fewer_than_there_are(self, caplog: pytest.LogCaptureFixture) -> None:
+        data = bytearray(encoded(noise(1)))
+        data[40:44] = struct.pack("<I", 100)
+        with caplog.at_level(logging.WARNING):
+            assert len(read_audio(bytes(data), RATE, "a")) == 50
+        assert "a has 31900 bytes behind the samples that its header declares" in caplog.text
+        self.refused(bytes(data), "behind the samples", strict=True)
+        caplog.clear()
+        listed = encoded(noise(1)) + b"LIST" + struct.pack("<I", 8000) + bytes(8000)
+        assert len(read_audio(listed, RATE, strict=True)) == RATE
+
+    def test_chunks_without_end_take_no_time(self) -> None:
+        """Each took a turn of a loop, several times."""
+        data = encoded(noise(0.1))
+        for count in (10, 2_000_000):
+            chunks = b"junk\0\0\0\0" * count
+            many = data[:12] + chunks + data[12:]
+            start = time.process_time()
+            if count == 10:
+                assert len(read_audio(many, RATE)) == 1600
+            else:
+                self.refused(many, "cannot be read as audio")
+            assert time.process_time() - start < 2
+
+    @pytest.mark.parametrize(("kind", "dtype"), [(1, "<i4"), (3, "<f4"), (3, "<f8"), (1, "u1")])
+    @pytest.mark.parametrize("extensible", [False, True])
+    def test_headers_of_every_layout(self, kind: int, dtype: str, extensible: bool) -> None:
+        samples = np.array([0, 0.5, -0.5, 0.25] * 400)
+        size = np.dtype(dtype).itemsize
+        scale = {"<i4": 2**31, "u1": 128}.get(dtype, 1)
+        data = (samples * scale + 128 * (dtype == "u1")).astype(dtype).tobytes()
+        form = struct.pack("<HHIIHH", 0xFFFE if extensible else kind, 1, RATE, 0, size, 8 * size)
+        if extensible:
+            form += struct.pack("<HHIH", 22, 8 * size, 0, kind) + bytes(14)
+        chunks = b"WAVEfmt " + struct.pack("<I", len(form)) + form + b"data"
+        body = chunks + struct.pack("<I", len(data)) + data
+        file = b"RIFF" + struct.pack("<I", len(body)) + body
+        assert np.allclose(read_audio(file, RATE), samples, atol=1e-6)
+        no_channels = file[:22] + bytes(2) + file[24:]
+        self.refused(no_channels, "cannot be read as audio")
 
     @pytest.mark.parametrize(
         ("form", "subtype"),

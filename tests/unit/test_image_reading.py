@@ -44,6 +44,20 @@ class TestReadImage:
         assert image.is_contiguous()
         assert np.array_equal(as_array(image), pixels)
 
+    def test_large_pictures_and_damaged_exif_print_no_warning(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Warnings are errors in tests; a size above the double is an error in a line."""
+        picture = encoded(noise(10, 10), "PNG")
+        monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 60)
+        assert read_image(picture, 3).shape == (3, 10, 10)
+        monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 40)
+        with pytest.raises(DataError, match="million pixels; reduce its size"):
+            read_image(picture, 3)
+        monkeypatch.undo()
+        damaged = encoded(noise(10, 10), "JPEG", exif=b"Exif\0\0II*\0" + b"\xff" * 40)
+        assert read_image(damaged, 3).shape == (3, 10, 10)
+
     def test_jpeg_is_near(self) -> None:
         pixels = np.broadcast_to(np.arange(64, dtype=np.uint8)[:, None, None] * 4, (64, 64, 3))
         image = as_array(read_image(encoded(pixels.copy(), "JPEG", quality=95), 3))

@@ -216,7 +216,8 @@ def test_fields() -> None:
         (lambda: fields.number("n", 0, 5), r"\(7\) exceeds limit \(5\)"),
         (lambda: fields.number("t", 0, 5), "not a number"),
         (lambda: fields.number("a", 0, 5), "not a number"),
-        (lambda: fields.file("a"), "missing a"),
+        (lambda: fields.file("none"), "missing none"),
+        (lambda: fields.file("a"), "a is not a file; send it in a multipart form"),
     ]:
         with pytest.raises(RequestError, match=message):
             call()

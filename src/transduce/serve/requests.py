@@ -147,8 +147,10 @@ class Fields(Mapping[str, Any]):
     def file(self, name: str) -> Upload:
         """An uploaded file."""
         value = self.get(name)
-        if not isinstance(value, Upload):
+        if value in (None, ""):
             raise missing(name)
+        if not isinstance(value, Upload):
+            raise invalid(f"{name} is not a file; send it in a multipart form")
         return value
 
     def disregard(self, *names: str) -> None:

@@ -31,6 +31,7 @@ from transduce.speech.audio_files import (
     is_wav,
     missing_share,
     read_header,
+    undeclared_bytes,
     unread_format,
 )
 from transduce.support.files import AUDIO_LIMIT
@@ -188,6 +189,12 @@ def _check_whole(file: Path | bytes, location: str, strict: bool) -> None:
         missing = missing_share(file)
     if missing > MISSING_SHARE:
         warn_truncated(location, missing, strict)
+    elif (undeclared := undeclared_bytes(file)) > EMPTY_BYTES:
+        _truncated(
+            f"{location} has {undeclared} bytes behind the samples that its header declares; copy "
+            "or record it again",
+            strict,
+        )
 
 
 def warn_truncated(location: str, missing: float, strict: bool = False) -> None:

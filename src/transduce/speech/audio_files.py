@@ -108,6 +108,8 @@ def declared_size(file: BinaryIO) -> int:
 
 READ_BYTES = 2**16
 """Maximum number of bytes read at a time."""
+MOST_CHUNKS = 1000
+"""Chunks before the samples of a WAV file; of more, it is damaged."""
 UNKNOWN_SIZE = 0x7FFFF000
 """Sizes from here on are written to a pipe, where the length is not known yet."""
 PCM, FLOAT, EXTENSIBLE = 1, 3, 0xFFFE
@@ -177,8 +179,10 @@ def read_header(
 
     stream: of bytes.  head: the first 12 bytes, already read.
     """
-    layout, begun, at = None, [head], len(head)
-    while len(chunk := exactly(stream, 8)) == 8:
+    layout, begun, at, chunk = None, [head], len(head), b""
+    for _ in range(MOST_CHUNKS):
+        if len(chunk := exactly(stream, 8)) < 8:
+            break
         begun.append(chunk)
         at += 8
         size = int.from_bytes(chunk[4:], "little")
@@ -199,6 +203,8 @@ def read_header(
             stream.seek(at)
         else:
             begun.append(exactly(stream, size + size % 2))
+    else:
+        return None, b"".join(begun)
     return None, b"".join([*begun, chunk])
 
 
@@ -329,6 +335,21 @@ def missing_share(file: Path | bytes) -> float:
             return 0.0 if _has_last_page(opened, size) else 1.0
         declared = _declared_size(opened, head)
     return max(0.0, 1 - size / declared) if declared else 0.0
+
+
+def undeclared_bytes(file: Path | bytes) -> int:
+    """Bytes behind the samples of a WAV file by its header that are no chunk; 0 for others."""
+    with file.open("rb") if isinstance(file, Path) else io.BytesIO(file) as opened:
+        size = opened.seek(0, os.SEEK_END)
+        opened.seek(0)
+        head = opened.read(HEAD_BYTES)
+        header = read_header(opened, head)[0] if is_wav(head) else None
+        if header is None or not header.size:
+            return 0
+        opened.seek(header.start + header.size + header.size % 2)
+        rest = opened.read(4)
+        is_chunk = len(rest) < 4 or _is_name(rest)
+        return 0 if is_chunk else size - header.start - header.size
 
 
 def _declared_size(file: BinaryIO, head: bytes) -> int:

@@ -9,6 +9,7 @@ import gzip
 import io
 import math
 import struct
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -54,6 +55,8 @@ def read_image(file: Path | bytes, channels: Channels, location: str = "") -> Te
         from PIL import Image, UnidentifiedImageError
     except ImportError:
         raise DataError(f"{location}: {needs_extra('reading images', 'vision')}") from None
+    # Of a size below the limit, and of damaged EXIF, without which the pixels are as they are.
+    warnings.filterwarnings("ignore", module=r"PIL\.")
     Image.init()
     known = [name for name in FORMATS if name in Image.OPEN]  # AVIF may not be built in
     try:
@@ -108,7 +111,8 @@ def _pixels(image: PillowImage, mode: str) -> Tensor:
     if image.has_transparency_data:
         image = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
-    pixels = np.array(image.convert(mode))  # a copy: pillow's own array is read-only
+    image = image if image.mode == mode else image.convert(mode)
+    pixels = np.array(image)  # a copy: pillow's own array is read-only
     return torch.from_numpy(pixels).view(*pixels.shape[:2], -1).permute(2, 0, 1).contiguous()
 
 
