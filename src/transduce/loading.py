@@ -3,7 +3,6 @@
 import os
 
 from transduce.explain.calls import ExplainCalls
-from transduce.nn.precision import Precision
 from transduce.runs.arguments import EngineName
 from transduce.runs.run import load_as
 from transduce.speech.calls import SpeechCalls
@@ -20,7 +19,7 @@ class Run(SpeechCalls, ExplainCalls):
 def load(
     path: str | os.PathLike[str],
     device: str = "auto",
-    precision: Precision = "float32",
+    precision: str = "float32",
     engine: EngineName = "auto",
     threads: int | None = None,
 ) -> Run:
@@ -28,7 +27,9 @@ def load(
 
     path: of the run.  device: such as "cpu" or "cuda:0"; "auto" takes a GPU if there is one.
     precision: of matrix products, "bf16", or "int8" on a CPU: faster, smaller, with slightly
-    different answers.  On a CPU both are computed by the native engine, which then decodes where it
+    different answers; "auto" is the fastest of the three on this CPU, which is measured at the
+    model's width, "auto:float32,bf16" that of those.  On a CPU bf16 and int8 are computed by the
+    native engine, which then decodes where it
     can.  engine: "native" computes translations, continuations, replies, transcripts and encoders
     of texts and images in C++, on a CPU, compiled on first use; "auto" natively where that is
     possible, else with PyTorch.  Translations, encoders of texts and imported Whispers in the

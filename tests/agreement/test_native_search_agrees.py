@@ -130,6 +130,14 @@ def test_a_shortlist_of_all_tokens_changes_nothing(precision: Precision) -> None
     assert bits(native.translate(lines, short)) == bits(native.translate(lines, options))
 
 
+@pytest.mark.parametrize("precision", get_args(Precision))
+def test_shortlists_of_a_batch_do_not_touch_each_other(precision: Precision) -> None:
+    native, lines = natively(shortlisted(5), precision=precision), some_lines()
+    options = DecodingOptions(beam_size=4, n_best=4, **SHORT, shortlist=True)
+    alone = [answer for line in lines for answer in native.translate([line], options)]
+    assert bits(native.translate(lines, options)) == bits(alone)
+
+
 @pytest.mark.parametrize("ids", [[4, EOS], [EOS, EOS], [BOS, 4], [EOS, 10**6], [-1, EOS]])
 def test_malformed_shortlists_are_refused(ids: list[int]) -> None:
     with pytest.raises(MemoryError):

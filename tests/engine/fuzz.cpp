@@ -132,7 +132,6 @@ void steps(const Model& model, const Texts& sources, Random& random) {
       const int n = (int)parents.size();
       state_select(state, parents.data(), std::min(number(random, 0, n), n));
     }
-    if (random.below(5) == 0) state_rewind(state, number(random, 0, 3));
   }
   state_delete(state);
 }

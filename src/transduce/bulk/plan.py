@@ -33,7 +33,6 @@ from transduce.data.text_files import lenient_text, packed, raw_lines
 from transduce.decoding.options import DecodingOptions, decisive
 from transduce.errors import DataError, SettingError, extra_module, first_line
 from transduce.loading import Run, load
-from transduce.nn.precision import Precision
 from transduce.runs.arguments import EngineName
 from transduce.runs.directory import LEARNT_AFTER, locked, vocabularies_of
 from transduce.settings.sections import differing, to_dict
@@ -58,7 +57,7 @@ class TranslatorSpec:
     ensemble: tuple[Path, ...] = ()
     language_model: Path | None = None
     device: str = "cpu"
-    precision: Precision = "float32"
+    precision: str = "float32"
     threads: int = 1
     engine: EngineName = "auto"
 
@@ -72,8 +71,8 @@ class TranslatorSpec:
         """Load the run and its auxiliary models.  Raises RunError or SettingError if this is
         impossible."""
         torch.set_num_threads(self.threads)
-        places = self.device, self.precision, self.engine
-        run, *others = (load(path, *places) for path in self.runs)
+        run = load(self.run, self.device, self.precision, self.engine)
+        others = [load(path, self.device, run.precision, self.engine) for path in self.runs[1:]]
         if not others:
             return run
         beside = None if self.language_model is None else others.pop()

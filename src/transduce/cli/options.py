@@ -203,9 +203,10 @@ class Machine(CheckedBefore):
     """Device: cpu, cuda, cuda:1, ...; auto uses a GPU if available."""
     threads: Annotated[int, Parameter(validator=validators.Number(gte=1, lte=1024))] | None = None
     """Number of CPU threads. Default: chosen by PyTorch."""
-    precision: Literal["float32", "bf16", "int8"] = "float32"
-    """Numeric precision of matrix products: bf16, or int8 (CPU only). On a CPU both need the native
-    engine. Faster; outputs may differ slightly."""
+    precision: str = "float32"
+    """Numeric precision of matrix products: float32, bf16, or int8 (CPU only). On a CPU the last
+    two need the native engine. Faster; outputs may differ slightly. auto: the fastest of the three
+    on this CPU, measured for the model; auto:float32,bf16: the fastest of those."""
     engine: Literal["pytorch", "native", "auto"] = "auto"
     """Decoding engine on a CPU. native is the fastest and supports all options of translation,
     language models, dialogue, recognition and encoders of texts and images, but no recurrent or
@@ -231,9 +232,10 @@ class Machine(CheckedBefore):
         model = self.load(run)
         if not (ensemble or language_model):
             return model
+        beside = dataclasses.replace(self, precision=model.precision)
         return model.with_models(
-            [self.load(path) for path in ensemble],
-            None if language_model is None else self.load(language_model),
+            [beside.load(path) for path in ensemble],
+            None if language_model is None else beside.load(language_model),
         )
 
     def without_engine(self, verb: str) -> Machine:

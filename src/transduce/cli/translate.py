@@ -133,11 +133,12 @@ def translator_spec(
         threads=machine.threads or 1,
         engine=machine.engine,
     )
-    translator = spec.load().translator
+    loaded = spec.load()  # its precision may be measured: once, for all workers
+    translator = loaded.translator
     options = chosen_options(translator, decoding)
     translator.check(options)
     device = device_for(machine.engine, machine.precision, machine.device)
-    return dataclasses.replace(spec, options=options, device=device)
+    return dataclasses.replace(spec, options=options, device=device, precision=loaded.precision)
 
 
 SOURCE = "source"

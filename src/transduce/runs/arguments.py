@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 
 from transduce.decoding.options import DecodingOptions
 from transduce.engine.build import chosen_instructions
+from transduce.engine.fastest import fastest_precision, listed_precisions
 from transduce.errors import DataError, InputError, SettingError
 from transduce.nn.precision import Precision
 from transduce.settings.sections import did_you_mean
@@ -135,16 +136,25 @@ def without_torch(engine: EngineName, device: str) -> bool:
     )
 
 
-def device_for(engine: EngineName, precision: Precision, device: str) -> str:
-    """The device of an engine and a precision.
+def measured_precision(precision: str, model: object) -> Precision:
+    """The fastest of the precisions that a name lists, in products of a model's width."""
+    listed = listed_precisions(precision)
+    width = getattr(model, "d_model", None)
+    if len(listed) == 1 or not isinstance(width, int):
+        return listed[0]
+    return fastest_precision(listed, width)
+
+
+def device_for(engine: EngineName, precision: str, device: str) -> str:
+    """The device of an engine and a precision, which may be measured: "auto".
 
     Raises SettingError for an unknown name, and for another device than the given.
     """
     check_name("engine", engine, get_args(EngineName))
-    check_name("precision", precision, get_args(Precision))
-    if engine != "native" and precision != "int8":
+    listed = listed_precisions(precision)
+    if engine != "native" and len(listed) == 1 and listed != ("int8",):
         return device
     if device not in ("auto", "cpu"):
-        what = "engine 'native'" if engine == "native" else "precision 'int8'"
+        what = "engine 'native'" if engine == "native" else f"precision {precision!r}"
         raise SettingError(f"{what} runs on a CPU only, not on {device!r}; remove one of them")
     return "cpu"

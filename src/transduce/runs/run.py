@@ -49,6 +49,7 @@ from transduce.runs.arguments import (
     device_for,
     has_torch,
     input_parts,
+    measured_precision,
     text_pairs,
     warn_of_bf16,
     without_torch,
@@ -505,7 +506,7 @@ def load_as(
     kind: type[R],
     path: str | os.PathLike[str],
     device: str = "auto",
-    precision: Precision = "float32",
+    precision: str = "float32",
     engine: EngineName = "auto",
     threads: int | None = None,
 ) -> R:
@@ -513,7 +514,7 @@ def load_as(
     if not isinstance(path, str | os.PathLike):
         raise RunError(f"{path!r} is not the path of a run directory")
     run = _load(kind, Path(path), device, precision, engine, threads)
-    if run.engine == "native" and precision == "float32" and has_torch():
+    if run.engine == "native" and run.precision == "float32" and has_torch():
         run.is_given_engine = engine == "native"
         run.reload = functools.cache(lambda: _load(kind, run.path, "cpu", engine="pytorch"))
     return run
@@ -523,7 +524,7 @@ def _load(
     kind: type[R],
     run: Path,
     device: str,
-    precision: Precision = "float32",
+    precision: str = "float32",
     engine: EngineName = "auto",
     threads: int | None = None,
 ) -> R:
@@ -531,17 +532,18 @@ def _load(
     try:
         recipe = read_recipe(run)
         device = device_for(engine, precision, device)
+        chosen = measured_precision(precision, recipe.model)
         load_native = TASKS[recipe.task].load_native
         if load_native is not None and without_torch(engine, device):
             try:
-                predictor = load_native(recipe, run, precision, threads)
-                warn_of_bf16(precision)
-                return kind(run, recipe, predictor, precision, "native")
+                predictor = load_native(recipe, run, chosen, threads)
+                warn_of_bf16(chosen)
+                return kind(run, recipe, predictor, chosen, "native")
             except TransduceError as error:
                 if engine == "native" and not isinstance(recipe.model, EncoderDecoderConfig):
                     raise  # nothing else takes such a model to the engine
                 reason = error
-        return _load_with_torch(kind, run, recipe, device, precision, engine, threads)
+        return _load_with_torch(kind, run, recipe, device, chosen, engine, threads)
     except ImportError as error:
         if not lacks_torch(error):
             raise

@@ -45,10 +45,14 @@ static inline void add_up(const float* query, const float* const* keys, size_t o
     add_up<PART + STEP, 2 * STEP>(query, keys, offset, d, others);
     for (int k = 0; k < W; k++) products[k] += others[k];
   } else {
-    for (size_t j = offset + PART * W; j < offset + d; j += LANES) {
+    const size_t first = offset + PART * W;
+    for (size_t j = first; j < offset + d; j += LANES) {
       const V q = load(query + j);
 #pragma GCC unroll 16
-      for (int k = 0; k < W; k++) products[k] += q * load(keys[k] + j);
+      for (int k = 0; k < W; k++) {
+        const V product = q * load(keys[k] + j);
+        products[k] = j == first ? product : products[k] + product;
+      }
     }
   }
 }

@@ -1,5 +1,4 @@
 // C interface of the engine.  Every size and id that comes in is checked here; nothing throws out.
-#include <atomic>
 #include <functional>
 #include <memory>
 #if defined(__x86_64__)
@@ -233,28 +232,17 @@ EXPORT void linear_delete(Linear* linear) { delete linear; }
 EXPORT int32_t linear_apply(const Linear* linear, const float* x, int64_t rows, float* y,
                             int32_t threads) {
   const int64_t shares = std::max<int64_t>(1, std::min<int64_t>(threads, rows / 64));
-  std::atomic<bool> done{true};
-  auto run = [&](int64_t share) {
-    const int64_t from = rows * share / shares, to = rows * (share + 1) / shares;
-    try {
+  try {
+    on_threads((int)shares, [&](int share) {
+      const int64_t from = rows * share / shares, to = rows * (share + 1) / shares;
       ProductScratch scratch;
       apply(*linear, x + from * linear->inputs, (int)(to - from), y + from * linear->outputs,
             linear->outputs, scratch);
-    } catch (const std::bad_alloc&) {
-      done = false;
-    }
-  };
-  std::vector<std::thread> others;
-  for (int64_t share = 1; share < shares; share++) {
-    try {
-      others.emplace_back(run, share);
-    } catch (const std::exception&) {  // there may be no more threads
-      run(share);
-    }
+    });
+    return 1;
+  } catch (const std::exception&) {
+    return 0;
   }
-  run(0);
-  for (std::thread& other : others) other.join();
-  return done;
 }
 
 // Encode n sentences, their ids one after another; without an encoder n is 0.  Null for ids or
@@ -350,7 +338,6 @@ EXPORT int32_t state_select(State* state, const int32_t* rows, int32_t n) {
   }
   return 1;
 }
-EXPORT void state_rewind(State* state, int32_t count) { state->rewind(count); }
 
 // Search for n sentences: their sources (without an encoder not read; of recordings the lengths of
 // their memories, which are in the options) and prompts, the ids of each

@@ -6,8 +6,8 @@
 #pragma once
 #include <atomic>
 #include <deque>
+#include <exception>
 #include <memory>
-#include <system_error>
 #include <thread>
 
 #include "long_attention.h"
@@ -30,30 +30,39 @@ struct Scratches {
   Scratches(std::vector<Scratch>& of) : first(of.data()), count((int)of.size()) {}
 };
 
+// run(i) for each i below n, each on a thread of its own where there is one.
+template <class Run>
+static void on_threads(int n, Run run) {
+  std::vector<std::exception_ptr> errors(n);
+  const auto guarded = [&](int i) {
+    try {
+      run(i);
+    } catch (...) {
+      errors[i] = std::current_exception();
+    }
+  };
+  std::vector<std::thread> others;
+  for (int i = 1; i < n; i++) {
+    try {
+      others.emplace_back(guarded, i);
+    } catch (const std::exception&) {  // there may be no more threads
+      guarded(i);
+    }
+  }
+  if (n) guarded(0);
+  for (std::thread& other : others) other.join();
+  for (const std::exception_ptr& error : errors) {
+    if (error) std::rethrow_exception(error);
+  }
+}
+
 // run(i, scratch) for each i below n, on as many threads as there are scratches.
 template <class Run>
 static void share_out(int n, Scratches scratches, Run run) {
   std::atomic<int> next{0};
-  std::exception_ptr error;
-  std::atomic<bool> failed{false};
-  auto work = [&](Scratch* scratch) {
-    try {
-      for (int i; !failed && (i = next++) < n;) run(i, *scratch);
-    } catch (...) {
-      if (!failed.exchange(true)) error = std::current_exception();
-    }
-  };
-  std::vector<std::thread> others;
-  for (int i = 1; i < std::min(scratches.count, n); i++) {
-    try {
-      others.emplace_back(work, scratches.first + i);
-    } catch (const std::system_error&) {  // there may be no more threads
-      break;
-    }
-  }
-  work(scratches.first);
-  for (std::thread& other : others) other.join();
-  if (error) std::rethrow_exception(error);
+  on_threads(std::min(scratches.count, n), [&](int thread) {
+    for (int i; (i = next++) < n;) run(i, scratches.first[thread]);
+  });
 }
 
 // As `share_out`, for shares of rows that stay in the cache: run(first, rows, scratch).
@@ -332,13 +341,6 @@ class State {
     past_.swap(past);
   }
 
-  // Forget the last `count` tokens of every hypothesis.
-  void rewind(int count) {
-    for (Past& past : past_) {
-      past.rows.resize(past.rows.size() - std::min((size_t)count, past.rows.size()));
-    }
-  }
-
   // Forget all of a hypothesis.
   void forget(int row) { past_[row].rows.clear(); }
 
@@ -363,13 +365,13 @@ class State {
     }
     for (int r = 0; r < rows(); r++) {
       if (past_[r].rows.empty()) past_[r].since = steps_;
-      const int begin = given.starts[r];
-      float* block = past_[r].blocks->add(steps_, given.length(r) * row);
-      for (int i = begin; i < given.starts[r + 1]; i++) {
+      const int begin = given.starts[r], count = given.length(r);
+      float* to = past_[r].blocks->add(steps_, count, row);
+      for (int i = begin; i < begin + count; i++, to += row) {
         const float scale = stack.shape.recurrent && !length(r) ? 0 : model.shape.scale;
         embed(stack, model.target_table, scale, m, given.ids[i], length(r), x + (size_t)i * m,
               scratch_);
-        past_[r].rows.push_back(block + (i - begin) * row);
+        past_[r].rows.push_back(to);
       }
     }
     steps_++;
@@ -410,16 +412,24 @@ class State {
   }
 
  private:
-  // Rows of the steps of all hypotheses with one beginning; freed with the last of them.
+  // Rows of the tokens of all hypotheses with one beginning; freed with the last of them.
   struct Blocks {
-    std::deque<std::pair<int64_t, Buffer<float>>> of_steps;
+    std::deque<std::pair<int64_t, Buffer<float>>> of_steps;  // and the last step of each
     int64_t oldest = 0;  // step that a hypothesis comes from
+    int room = 0;        // tokens, in the last block
+    float* next = nullptr;
 
-    float* add(int64_t step, size_t size) {
-      while (!of_steps.empty() && of_steps.front().first < oldest) of_steps.pop_front();
-      of_steps.emplace_back(step, Buffer<float>());
-      return of_steps.back().second.at_least(size);
+    float* add(int64_t step, int tokens, size_t row) {
+      if (room < tokens || of_steps.empty()) {
+        while (!of_steps.empty() && of_steps.front().first < oldest) of_steps.pop_front();
+        of_steps.emplace_back(step, Buffer<float>());
+        room = std::max(tokens, TOGETHER);
+        next = of_steps.back().second.at_least(room * row);
+      }
+      of_steps.back().first = step, room -= tokens, next += tokens * row;
+      return next - tokens * row;
     }
+    static constexpr int TOGETHER = 16;
   };
 
   // What a hypothesis comes from.

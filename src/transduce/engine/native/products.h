@@ -161,21 +161,6 @@ static inline V fused_in_double(float x, V weights, V sums) {
   return __builtin_convertvector((D)odd, V);
 }
 
-// sums + x * weights, rounded once where the processor can.
-static inline V fused(float x, V weights, V sums) {
-#if defined(__AVX512F__)
-  return (V)_mm512_fmadd_ps((__m512)all(x), (__m512)weights, (__m512)sums);
-#elif defined(__FMA__)
-  return (V)_mm256_fmadd_ps((__m256)all(x), (__m256)weights, (__m256)sums);
-#elif defined(__aarch64__)
-  return (V)vfmaq_n_f32((float32x4_t)sums, (float32x4_t)weights, x);
-#elif defined(__wasm_relaxed_simd__)
-  return (V)wasm_f32x4_relaxed_madd((v128_t)weights, (v128_t)all(x), (v128_t)sums);
-#else
-  return sums + x * weights;
-#endif
-}
-
 // sums + the four products of bytes in each word, by the kind of this processor.
 static inline V dot_bytes(V sums, I word, V weights) {
 #if defined(__AVX512VNNI__)  // inline, as GCC 12 spills the sums around the intrinsic

@@ -5,9 +5,6 @@
 // step: length penalties, stopping rules, limits, a free end, the window of a decoder alone, limits
 // of the distribution, rules of an imported Whisper.
 #pragma once
-#include <system_error>
-#include <thread>
-
 #include "layers.h"
 #include "sampling.h"
 #include "spoken.h"
@@ -97,7 +94,7 @@ struct Growing {
 struct Beam {
   int sentence;
   std::vector<Growing> rows;
-  float* logits = nullptr;  // (rows, outputs of its head) of a step
+  float* logits = nullptr;  // (rows, ids that it may emit) of a step
 };
 
 class Search {
@@ -110,12 +107,16 @@ class Search {
         options_(options),
         cancelled_(cancelled),
         first_(first),
-        finished_(questions_.count(), Finished(options)),
-        heads_(questions_.shortlists.count()) {
+        finished_(questions_.count(), Finished(options)) {
     for (int i = 0; i < questions_.count(); i++) beams_.push_back({i, {{0.0f, Draws::ALL, {}}}});
-    const Sentences& lists = questions_.shortlists;
-    for (int i = 0; i < lists.count(); i++) {
-      heads_[i].pick(model.head, &lists.ids[lists.starts[i]], lists.length(i));
+    const std::vector<int>& ids = questions_.shortlists.ids;
+    if (ids.empty()) return;
+    std::vector<int> all(ids);
+    std::sort(all.begin(), all.end());
+    all.erase(std::unique(all.begin(), all.end()), all.end());
+    head_.pick(model.head, all.data(), (int)all.size());
+    for (int id : ids) {
+      outputs_.push_back(int(std::lower_bound(all.begin(), all.end(), id) - all.begin()));
     }
   }
 
@@ -138,9 +139,10 @@ class Search {
   Cancelled cancelled_;
   int first_;
   std::vector<Finished> finished_;
-  std::vector<Linear> heads_;  // of the shortlist of each sentence, if there are shortlists
+  Linear head_;               // of the ids of all shortlists, if there are any
+  std::vector<int> outputs_;  // of `head_`, for each id of the shortlists
   std::vector<Beam> beams_;
-  Buffer<float> logits_;
+  Buffer<float> logits_, listed_;
   Distribution distribution_;
 
   // True if all hypotheses can only end, at no cost, so that no step is needed.
@@ -165,16 +167,19 @@ class Search {
     const float* every = state_.step(given);
     if (!length && options_.spoken.no_speech) hear(given, every);
     const float* outputs = state_.last_outputs(given, every);
+    const Linear& head = has_shortlists() ? head_ : state_.model.head;
+    float* logits = logits_.at_least((size_t)given.count() * head.outputs);
+    state_.logits(head, outputs, given.count(), logits);
     size_t size = 0;
-    for (const Beam& beam : beams_) size += beam.rows.size() * head(beam.sentence).outputs;
-    float* to = logits_.at_least(size);
-    if (heads_.empty()) state_.logits(state_.model.head, outputs, given.count(), to);
+    for (const Beam& beam : beams_) size += beam.rows.size() * outputs_of(beam.sentence);
+    float* to = has_shortlists() ? listed_.at_least(size) : logits;
     for (Beam& beam : beams_) {
-      const int rows = (int)beam.rows.size();
-      const Linear& matrix = head(beam.sentence);
-      if (!heads_.empty()) state_.logits(matrix, outputs, rows, to);
       beam.logits = to;
-      to += (size_t)rows * matrix.outputs, outputs += (size_t)rows * matrix.inputs;
+      if (!has_shortlists()) to += beam.rows.size() * head.outputs;
+      for (size_t i = 0; i < beam.rows.size() && has_shortlists(); i++, logits += head.outputs) {
+        const int* output = &outputs_[questions_.shortlists.starts[beam.sentence]];
+        for (int j = outputs_of(beam.sentence); j > 0; j--) *to++ = logits[*output++];
+      }
     }
   }
 
@@ -190,13 +195,16 @@ class Search {
     }
   }
 
-  const Linear& head(int sentence) const {
-    return heads_.empty() ? state_.model.head : heads_[sentence];
+  bool has_shortlists() const { return questions_.shortlists.count() > 0; }
+
+  // Logits of each hypothesis of a sentence.
+  int outputs_of(int sentence) const {
+    return has_shortlists() ? questions_.shortlists.length(sentence) : state_.model.head.outputs;
   }
 
-  // Output of a sentence's head for a token, or -1.
+  // Place of a token in a sentence's shortlist, or -1.
   int output_of(int sentence, int token) const {
-    if (heads_.empty()) return token;
+    if (!has_shortlists()) return token;
     const Sentences& lists = questions_.shortlists;
     const auto first = lists.ids.begin() + lists.starts[sentence];
     const auto end = lists.ids.begin() + lists.starts[sentence + 1];
@@ -230,7 +238,7 @@ class Search {
       std::vector<Candidate> chosen = candidates(beam, length);
       for (Candidate& each : chosen) {
         const Sentences& lists = questions_.shortlists;
-        if (!heads_.empty()) each.token = lists.ids[lists.starts[beam.sentence] + each.token];
+        if (has_shortlists()) each.token = lists.ids[lists.starts[beam.sentence] + each.token];
       }
       std::vector<Candidate> continuing;
       for (const Candidate& one : chosen) {
@@ -280,7 +288,7 @@ class Search {
   // Let every hypothesis of a beam have its continuations.
   template <class Choice>
   void choose(const Beam& beam, int length, Choice& choice) {
-    const int size = head(beam.sentence).outputs, end = output_of(beam.sentence, options_.eos);
+    const int size = outputs_of(beam.sentence), end = output_of(beam.sentence, options_.eos);
     const bool full = limit(beam) <= length;
     const bool too_short =
         length < std::min(questions_.min_lengths[beam.sentence], limit(beam));
@@ -381,38 +389,22 @@ struct Results {
 static void search_all(const Model& model, const Questions& questions,
                        const SearchOptions& options, Cancelled cancelled, Results& results) {
   const int n = questions.count(), shares = std::max(1, std::min(options.threads, n));
-  std::vector<std::vector<Finished>> found(shares);
-  std::vector<std::exception_ptr> errors(shares);
+  std::vector<std::vector<Finished>> finished(shares);
   std::vector<int> not_a_number(shares, -1);
   std::vector<std::vector<float>> no_speech(shares);
-  auto run = [&](int share) {
+  on_threads(shares, [&](int share) {
     const int from = (int)((int64_t)n * share / shares);
     const int to = (int)((int64_t)n * (share + 1) / shares);
-    try {
-      Search search(model, questions.part(from, to, model.shape.width), options, cancelled, from);
-      found[share] = std::move(search.run());
-      not_a_number[share] = search.not_a_number;
-      no_speech[share] = std::move(search.no_speech);
-    } catch (...) {
-      errors[share] = std::current_exception();
-    }
-  };
-  std::vector<std::thread> threads;
-  for (int share = 1; share < shares; share++) {
-    try {
-      threads.emplace_back(run, share);
-    } catch (const std::system_error&) {  // there may be no more threads
-      run(share);
-    }
-  }
-  run(0);
-  for (std::thread& thread : threads) thread.join();
+    Search search(model, questions.part(from, to, model.shape.width), options, cancelled, from);
+    finished[share] = std::move(search.run());
+    not_a_number[share] = search.not_a_number;
+    no_speech[share] = std::move(search.no_speech);
+  });
   for (int share = 0; share < shares; share++) {
-    if (errors[share]) std::rethrow_exception(errors[share]);
     results.not_a_number = std::max(results.not_a_number, not_a_number[share]);
     results.no_speech.insert(results.no_speech.end(), no_speech[share].begin(),
                              no_speech[share].end());
-    for (const Finished& of_sentence : found[share]) {
+    for (const Finished& of_sentence : finished[share]) {
       const int count = std::min((int)of_sentence.ranked.size(), options.n_best);
       results.counts.push_back(count);
       for (int i = 0; i < count; i++) results.add(of_sentence.ranked[i]);

@@ -142,20 +142,40 @@ static inline V sums_of(const V* v) {
   }
 }
 
+// sums + x * weights, rounded once where the processor can.
+static inline V fused(float x, V weights, V sums) {
+#if defined(__AVX512F__)
+  return (V)_mm512_fmadd_ps((__m512)all(x), (__m512)weights, (__m512)sums);
+#elif defined(__FMA__)
+  return (V)_mm256_fmadd_ps((__m256)all(x), (__m256)weights, (__m256)sums);
+#elif defined(__aarch64__)
+  return (V)vfmaq_n_f32((float32x4_t)sums, (float32x4_t)weights, x);
+#elif defined(__wasm_relaxed_simd__)
+  return (V)wasm_f32x4_relaxed_madd((v128_t)weights, (v128_t)all(x), (v128_t)sums);
+#else
+  return sums + x * weights;
+#endif
+}
+
 // e^x for x <= 88 with a relative error below 3e-7, 1e-38 below -87, NaN for NaN.
-// x = n ln 2 + r with |r| <= ln 2 / 2; e^r by its Taylor series, 2^n by the exponent's bits.
+// x = n ln 2 + r with |r| <= ln 2 / 2; e^r by a polynomial, 2^n by the exponent's bits.
 static inline V exponential(V x) {
   x = larger(all(-87.0f), x);
   const V magic = all(12582912.0f);  // 1.5 * 2^23: adding it rounds to a whole number
   V n = x * 1.44269504f + magic;
-  I bits = (I)n - (I)magic;
+  const I bits = (I)n - (I)magic;
   n -= magic;
-  V r = x - n * 0.693359375f + n * 2.12194440e-4f;  // ln 2 in two parts
-  V e = all(1.0f / 5040);
-  for (float coefficient : {1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f}) {
+  // ln 2 in two parts, so short that products with n are exact, fused or not.
+  const V r = fused(0.00021219439804553986f, n, fused(-0.693359375f, n, x));
+  V e = all(0.0082902722f);
+  for (float coefficient : {0.0418981612f, 0.166676387f, 0.499991477f, 0.999999702f, 1.0f}) {
     e = e * r + coefficient;
   }
+#if defined(__AVX512F__)
+  return (V)_mm512_scalef_ps((__m512)e, (__m512)n);
+#else
   return e * (V)((bits + 127) << 23);
+#endif
 }
 
 static inline float exponential(float x) { return exponential(all(x))[0]; }
