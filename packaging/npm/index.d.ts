@@ -7,13 +7,13 @@ export interface Candidate {
   /** Natural logarithm of the probability. */
   log_prob: number;
 }
-/** The best output, and the `n_best` of the search. */
+/** The best output, and the `n_best` of the search; `beam`: its hypotheses, by default the recipe's. */
 export interface Translation extends Candidate {
   candidates: Candidate[];
 }
 export interface Model {
   /** Lines stay lines; a blank text has no tokens. */
-  translate(text: string, settings?: { n_best?: number }): Promise<Translation>;
+  translate(text: string, settings?: { n_best?: number; beam?: number }): Promise<Translation>;
 }
 /** The model of a file that `transduce export RUN FILE.transduce --format npm` wrote. */
 export function load(file: ArrayBuffer | Uint8Array): Promise<Model>;

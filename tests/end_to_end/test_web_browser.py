@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -42,7 +44,7 @@ def show(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Any]]:
     for context in contexts:
         context.close()
     assert complaints == []
-    assert set(fetched) == {file.as_uri()}
+    assert {url for url in fetched if not url.startswith("blob:")} == {file.as_uri()}
 
 
 def typed(page: Any, text: str) -> None:
@@ -86,6 +88,58 @@ def test_a_word_shows_where_the_model_looked(show: Callable[..., Any]) -> None:
     assert word.get_attribute("aria-pressed") == "false"
 
 
+def greedy_run(directory: Path, source: str, target: str) -> Path:
+    shutil.copytree(RUN, directory)
+    recipe = (directory / "recipe.toml").read_text()
+    recipe = re.sub(r"beam_size = \d+", "beam_size = 1", recipe)
+    languages = f'\n[languages]\nsource = "{source}"\ntarget = "{target}"\n'
+    (directory / "recipe.toml").write_text(recipe + languages)
+    return directory
+
+
+def test_files_a_second_model_and_a_beam(browser: Any, tmp_path: Path) -> None:
+    first, second = (greedy_run(tmp_path / t, s, t) for s, t in (("en", "pt"), ("pt-BR", "de")))
+    files = [
+        export_run(run, tmp_path / f"{run.name}.html", "int8", "html") for run in (first, second)
+    ]
+    runs = [transduce.load(run, engine="native", precision="int8") for run in (first, second)]
+    context = browser.new_context(locale="en-GB", offline=True, accept_downloads=True)
+    page = context.new_page()
+    page.goto(files[0].as_uri())
+    typed(page, TEXT)
+    assert page.locator("#written").inner_text() == runs[0](TEXT).text
+    assert page.locator("#ways").is_hidden() and page.locator("tbody tr").count() == 0
+    page.locator("#wider").click()
+    page.locator("tbody tr").nth(1).wait_for()
+    beam = runs[0](TEXT, beam_size=5, n_best=5)
+    assert page.locator("tbody td:first-child").all_inner_texts() == [
+        candidate.text for candidate in beam.candidates
+    ]
+    (tmp_path / "note.txt").write_bytes(b"a good hat\r\n\nhat good\n")
+    page.locator("#file").set_input_files(tmp_path / "note.txt")
+    with page.expect_download() as download:
+        page.locator("#saved a").click()
+    assert download.value.suggested_filename == "note.pt.txt"
+    words = [runs[0](line).text for line in ("a good hat", "hat good")]
+    written = Path(download.value.path()).read_bytes().decode()
+    assert written == f"{words[0]}\r\n\n{words[1]}\n"
+    page.locator("#file").set_input_files(files[1])
+    page.locator("#between", has_text="In between").wait_for()
+    assert page.locator("#path option").all_inner_texts() == [
+        "English → Portuguese",
+        "Brazilian Portuguese → German",
+        "English → Portuguese → German",
+    ]
+    assert page.locator("#written").inner_text() == runs[1](runs[0](TEXT).text).text
+    page.locator("#path").select_option("0")
+    page.locator("#between:empty").wait_for(state="attached")
+    assert page.locator("#written").inner_text() == runs[0](TEXT).text
+    (tmp_path / "junk.model.gz").write_bytes(b"\x1f\x8bjunk")
+    page.locator("#file").set_input_files(tmp_path / "junk.model.gz")
+    page.locator("#fault", has_text="not a model of transduce").wait_for()
+    context.close()
+
+
 @pytest.mark.parametrize("width", [1280, 390])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_it_fits_the_screen_in_both_languages(
@@ -93,9 +147,9 @@ def test_it_fits_the_screen_in_both_languages(
 ) -> None:
     page = show(viewport={"width": width, "height": 900}, color_scheme=scheme, locale="zh-CN")
     typed(page, " ".join([TEXT] * 12))
-    assert "不需要网络" in page.locator("label").inner_text()
+    assert "不需要网络" in page.locator("#label").inner_text()
     assert not page.evaluate("() => document.documentElement.scrollWidth > innerWidth")
     page.get_by_role("button", name="English").click()
-    assert "without a network" in page.locator("label").inner_text()
+    assert "without a network" in page.locator("#label").inner_text()
     background = page.evaluate("() => getComputedStyle(document.body).backgroundColor")
     assert (background == "rgb(255, 255, 255)") == (scheme == "light")

@@ -11,6 +11,8 @@ A batch takes the texts that are waiting, and never waits for more.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import ctypes
 import gc
 import itertools
 import logging
@@ -385,7 +387,7 @@ class Queue:
                 return
             del run, batch
             self.run = None
-            gc.collect()  # a run holds itself in circles
+            release_memory()
             with self._changed:
                 self._leaving = False
                 self._changed.notify_all()
@@ -512,6 +514,14 @@ def _without_texts() -> Iterator[None]:
         yield
     finally:
         logger.removeFilter(may_log)
+
+
+def release_memory() -> None:
+    """Give the memory of a run back to the system: a run holds itself in circles, and glibc keeps
+    what is freed."""
+    gc.collect()
+    with contextlib.suppress(OSError, AttributeError):  # without glibc
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def check_answers(answers: Sequence[Answer]) -> None:

@@ -20,6 +20,7 @@ from transduce.engine.pair_shape import model_shape
 from transduce.errors import SettingError
 from transduce.explain.live import Precision, packed_arrays, tokenizer_facts
 from transduce.explain.page import plain_json, static
+from transduce.tasks.translation.recipe import LanguagesConfig
 from transduce.tasks.translation.translator import Translator
 from transduce.text import BOS, EOS, PAD
 
@@ -103,6 +104,7 @@ def model_facts(translator: Translator, name: str, precision: Precision) -> dict
         "shape": list(bytes(shape)),
         "target_size": target.size,
         "tokenizers": [tokenizer_facts(tokenizer) for tokenizer in tokenizers],
+        "languages": _languages(translator.recipe.languages),
         "tagged": translator.config.expected_tags is not None,
         "max_source_length": translator.config.max_source_length,
         "limits": {
@@ -120,6 +122,11 @@ def model_facts(translator: Translator, name: str, precision: Precision) -> dict
     }
 
 
+def _languages(named: LanguagesConfig) -> list[str]:
+    """Codes of source and target; empty where there is none, or several."""
+    return [code if isinstance(code, str) else "" for code in (named.source, named.target)]
+
+
 def parameters(translator: Translator) -> int:
     """Numbers of a model; tied ones count once."""
     tensors = translator.model.parameters()
@@ -129,9 +136,9 @@ def parameters(translator: Translator) -> int:
 SCRIPTS = (
     ("transduce.explain", "tokenizers.js"),
     ("transduce.web", "translator.js"),
-    ("transduce.web", "page.js"),
+    ("transduce.web", "worker.js"),
 )
-"""Files that make the script of the page, in this order."""
+"""Files that make the script of the page's worker, in this order."""
 SHEETS = (("transduce.explain", "base.css"), ("transduce.web", "page.css"))
 """The same of its style."""
 
@@ -145,6 +152,7 @@ def offline_page(
     """
     file = model_file(translator, name, precision, additions)
     relaxed, plain = (library_path(instructions).read_bytes() for instructions in WASM)
+    worker = "".join(static(*script) for script in SCRIPTS)
     facts: dict[str, Any] = {
         "run": name,
         "precision": precision,
@@ -153,10 +161,11 @@ def offline_page(
         "file": _text(file),
         "relaxed": _text(gzip.compress(relaxed, 9, mtime=0)),
         "plain": _text(gzip.compress(plain, 9, mtime=0)),
+        "worker": _text(gzip.compress(worker.encode(), 9, mtime=0)),
     }
     page = static("transduce.web", "page.html")
     page = page.replace("/*STYLE*/", "".join(static(*sheet) for sheet in SHEETS))
-    page = page.replace("/*SCRIPT*/", "".join(static(*script) for script in SCRIPTS))
+    page = page.replace("/*SCRIPT*/", static("transduce.web", "page.js"))
     before, after = page.split("/*MODEL*/")
     size = len((before + after).encode()) + len(plain_json(facts).encode())
     return before + plain_json({**facts, "bytes": size}) + after

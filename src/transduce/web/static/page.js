@@ -1,25 +1,56 @@
-// The page: what is typed is translated, with doubt, alignment and candidates.
+// The page: what is typed is translated by a worker, with doubt, alignment and candidates.
 // For the console: `await transduce.translate("a text")` gives the object of `transduce translate --jsonl`.
 const DOUBT = 0.5;
 const MOST_CANDIDATES = 5;
 const WAIT = 40;
 const MOST_ATTENDED = 400;
+const TEXT_FILE = 20_000_000; // bytes
 
-const page = JSON.parse(document.getElementById("model").textContent);
-const bytesOf = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
 const $ = (selector) => document.querySelector(selector);
+const page = JSON.parse($("#model").textContent);
+$("#model").remove();
 const t = (key, ...parts) =>
   page.words[document.documentElement.lang][key].replace(/\{(\d)\}/g, (_, number) => parts[number]);
 const percent = (share) => (share < 0.001 ? "< 0.1 %" : `${(100 * share).toFixed(share < 0.1 ? 1 : 0)} %`);
 
-const translator = (async () => {
-  const [relaxed, plain] = await Promise.all([page.relaxed, page.plain].map((text) => unpacked(bytesOf(text)))),
-    modules = { relaxed, plain };
-  if (!WebAssembly.validate(modules.plain)) throw new TypeError(t("unsupported"));
-  return Translator.load(bytesOf(page.file), modules);
+const fault = (message, known = true) => Object.assign(new Error(message), { known });
+
+// Calls of the worker; `progress` gets shares of the work.
+const waiting = new Map();
+let calls = 0;
+const worker = (async () => {
+  if (typeof DecompressionStream === "undefined") throw fault(t("unsupported"));
+  const packed = new Blob([Uint8Array.from(atob(page.worker), (letter) => letter.charCodeAt(0))]),
+    code = await new Response(packed.stream().pipeThrough(new DecompressionStream("gzip"))).blob(),
+    made = new Worker(URL.createObjectURL(code.slice(0, code.size, "text/javascript")));
+  made.onmessage = ({ data: { id, share, result, message, known } }) => {
+    const { settle, fail, progress } = waiting.get(id);
+    if (share !== undefined) return progress(share);
+    waiting.delete(id);
+    if (message === undefined) settle(result);
+    else fail(fault(message, known));
+  };
+  return made;
 })();
+async function ask(call, args, progress = () => {}) {
+  const id = calls++;
+  (await worker).postMessage({ id, call, args });
+  return new Promise((settle, fail) => waiting.set(id, { settle, fail, progress }));
+}
+
+let models = []; // { number, run, languages, beam }
+let paths = []; // numbers of the models of each way to translate
+function load(name, ...args) {
+  return ask("load", args, (share) => tell(t("loading", name, Math.round(100 * share))));
+}
+const first = load(page.run, page.file, [page.relaxed, page.plain]);
+page.file = page.relaxed = page.plain = null; // the worker has them
 const transduce = {
-  translate: async (text, settings) => (await translator).answer(text, settings),
+  translate: async (text, { n_best = 1, ...settings } = {}) => {
+    await ready;
+    const { read: _, pairs: __, ...answer } = await ask("translate", [[0], String(text), { n_best, ...settings, most: 0 }]);
+    return answer;
+  },
 };
 
 function element(tag, attributes, ...children) {
@@ -31,29 +62,8 @@ function element(tag, attributes, ...children) {
   return made;
 }
 
-// Ids cut where their text has whole characters: [text, indices of the ids].
-function segmentsOf(ids, write) {
-  const segments = [];
-  let [before, from] = ["", 0];
-  for (let to = 1; to <= ids.length; to++) {
-    const text = write(ids.slice(0, to));
-    const isWhole = text.startsWith(before) && text !== before && !text.endsWith(REPLACEMENT);
-    if (!isWhole && to < ids.length) continue;
-    const numbers = Array.from({ length: to - from }, (_, k) => from + k);
-    segments.push([text.slice(before.length), numbers]);
-    [before, from] = [text, to];
-  }
-  return segments;
-}
-
 // Source and translation of a piece: choosing a segment shades those of the other side.
-function pairOf(model, piece, source) {
-  const ids = piece.hypotheses[0].ids,
-    attended = model.attended(piece.ids, ids),
-    sides = [
-      segmentsOf(piece.ids.slice(0, -1), (part) => model.source.decode(part, model.source.unknown(source))),
-      segmentsOf(ids, (part) => model.written(part, source)),
-    ];
+function pairOf({ sides, attended }) {
   const weight = (from, to) =>
     to.reduce((sum, k) => sum + from.reduce((part, j) => part + attended[k].attention[j], 0), 0) / to.length;
   const buttons = [[], []];
@@ -91,35 +101,111 @@ function tableOf(candidates) {
   return [element("thead", {}, head), element("tbody", {}, ...rows)];
 }
 
-function show(model, text) {
-  const began = performance.now(),
-    n_best = Math.min(MOST_CANDIDATES, model.facts.rules.beam),
-    { text: written, candidates, lines } = model.translate(text, { n_best });
-  $("#written").textContent = written;
-  const pieces = lines.flatMap((line) => line.pieces.map((piece) => [piece, line.text])),
-    tokens = pieces.reduce((sum, [piece]) => sum + piece.hypotheses[0].ids.length, 0);
-  const isShown = pieces.length > 0 && tokens <= MOST_ATTENDED;
-  $("#attended").hidden = !isShown;
-  $("#lines").replaceChildren(...(isShown ? pieces.map(([piece, line]) => pairOf(model, piece, line)) : []));
-  $("#others").hidden = candidates.length < 2;
-  $("#others table").replaceChildren(...tableOf(candidates));
-  $("#took").textContent = t("took", Math.round(performance.now() - began));
+const chosenPath = () => paths[$("#path").value] ?? [0];
+const tell = (text) => ($("#took").textContent = text);
+function show({ text, candidates, pairs, read }, path, took) {
+  $("#written").textContent = text;
+  $("#copy").hidden = !text;
+  $("#between").textContent = path.length > 1 && read ? t("between", read) : "";
+  $("#attended").hidden = !pairs.length;
+  $("#lines").replaceChildren(...pairs.map(pairOf));
+  $("#others").hidden = !text;
+  $("#others table").replaceChildren(...(candidates.length > 1 ? tableOf(candidates) : []));
+  $("#wider").hidden = candidates.length > 1;
+  tell(t("took", took));
+}
+function complain(error) {
+  if (error && !error.known) throw error;
+  $("#fault").textContent = error ? t("fault", error.message) : "";
+  $("#fault").hidden = !error;
 }
 
-async function refresh() {
-  const text = $("#typed").value;
-  let fault = "";
+// The latest text, once the worker has answered the one before.  beam: hypotheses, by default the model's.
+let [isBusy, next] = [false, null];
+async function refresh(beam) {
+  next = { beam };
+  if (isBusy) return;
+  isBusy = true;
   try {
-    show(await translator, text);
+    await ready;
+    while (next) {
+      const path = chosenPath(),
+        size = next.beam ?? models[path.at(-1)].beam,
+        settings = { beam: size, n_best: Math.min(MOST_CANDIDATES, size), most: MOST_ATTENDED },
+        began = performance.now();
+      next = null;
+      const answer = await ask("translate", [path, $("#typed").value, settings]);
+      show(answer, path, Math.round(performance.now() - began));
+    }
+    complain(null);
   } catch (error) {
-    if (!(error instanceof RangeError || error instanceof TypeError || error instanceof WebAssembly.RuntimeError))
-      throw error;
     $("#written").textContent = "";
-    $("#attended").hidden = $("#others").hidden = true;
-    fault = t("fault", error.message);
+    $("#attended").hidden = $("#others").hidden = $("#copy").hidden = true;
+    complain(error);
+  } finally {
+    isBusy = false;
   }
-  $("#fault").textContent = fault;
-  $("#fault").hidden = !fault;
+}
+
+// Ways to translate: each model, and two in turn where the one writes what the other reads.
+function offer() {
+  const base = (code) => code?.split("-")[0];
+  const joins = ({ languages: [, target] }, { languages: [source] }) => target && base(target) === base(source);
+  const chains = models.flatMap((a) => models.filter((b) => a !== b && joins(a, b)).map((b) => [a.number, b.number]));
+  paths = [...models.map(({ number }) => [number]), ...chains];
+  const name = new Intl.DisplayNames([document.documentElement.lang], { type: "language" });
+  const label = (path) => {
+    const codes = [models[path[0]].languages[0], ...path.map((number) => models[number].languages[1])];
+    return codes.every(Boolean) ? codes.map((code) => name.of(code)).join(" → ") : models[path[0]].run;
+  };
+  const chosen = $("#path").value;
+  $("#path").replaceChildren(...paths.map((path, k) => element("option", { value: k }, label(path))));
+  $("#path").value = chosen || "0";
+  $("#ways").hidden = paths.length < 2;
+}
+async function add(loading) {
+  const model = await loading;
+  models.push(model);
+  offer();
+  const added = paths.findLastIndex((path) => path.includes(model.number));
+  $("#path").value = String(added);
+  tell("");
+}
+
+// A file: another page of this kind or the model of an npm package becomes a model, all else is a text.
+async function open(file) {
+  try {
+    const content = new Uint8Array(await file.slice(0, 3).arrayBuffer());
+    if (content[0] === 0x1f && content[1] === 0x8b) {
+      await add(load(file.name, new Uint8Array(await file.arrayBuffer()), null));
+    } else {
+      if (file.size > 20 * TEXT_FILE) throw fault(t("large", file.name));
+      const text = await file.text(),
+        inside = /<script id="model" type="application\/json">(.*?)<\/script>/s.exec(text);
+      if (!inside) return await translateFile(file.name, text);
+      const other = JSON.parse(inside[1]);
+      await add(load(other.run, other.file, null));
+    }
+    await refresh();
+  } catch (error) {
+    complain(error);
+  }
+}
+async function translateFile(name, text) {
+  if (text.length > TEXT_FILE) throw fault(t("large", name));
+  const parts = text.split(/(\r?\n)/),
+    lines = parts.filter((_, k) => k % 2 === 0),
+    breaks = parts.filter((_, k) => k % 2 === 1);
+  await ready;
+  const path = chosenPath(),
+    progress = (share) => tell(t("reading", name, Math.round(100 * share))),
+    written = await ask("lines", [path, lines], progress);
+  const blob = new Blob(written.flatMap((line, k) => [line, breaks[k] ?? ""]), { type: "text/plain;charset=utf-8" }),
+    code = models[path.at(-1)].languages[1] || "out",
+    saved = name.replace(/(\.[^.]*)?$/, (suffix) => `.${code}${suffix}`),
+    link = element("a", { href: URL.createObjectURL(blob), download: saved }, t("save", saved));
+  $("#saved").replaceChildren(link);
+  tell(t("read", lines.length));
 }
 
 function label(language) {
@@ -127,22 +213,45 @@ function label(language) {
   const [mb, count] = [page.bytes / 1e6, page.parameters.toLocaleString(language)];
   document.title = $("h1").textContent = page.run;
   $("#language").textContent = t("language");
-  $("label").textContent = t("type");
+  $("#label").textContent = t("type");
   $("#attended h2").textContent = t("attended");
   $("#attended .note").textContent = t("attendedNote", 100 * DOUBT);
   $("#others h2").textContent = t("others");
+  for (const name of ["copy", "open", "drop", "way"]) $(`#${name}`).textContent = t(name);
+  $("#wider").textContent = t("wider", MOST_CANDIDATES);
   $("#weight").textContent = t("weight", page.run, count, page.precision, mb.toFixed(1));
+  if (models.length) offer();
 }
 
 label(navigator.language.startsWith("zh") ? "zh" : "en");
-$("#took").textContent = t("loading");
 $("#language").onclick = () => {
   label(document.documentElement.lang === "zh" ? "en" : "zh");
   refresh();
 };
-let waiting = 0;
+let typing = 0;
 $("#typed").oninput = () => {
-  clearTimeout(waiting);
-  waiting = setTimeout(refresh, WAIT);
+  clearTimeout(typing);
+  typing = setTimeout(refresh, WAIT);
 };
-refresh();
+$("#path").onchange = () => refresh();
+$("#wider").onclick = () => refresh(MOST_CANDIDATES);
+$("#copy").onclick = async () => {
+  const selection = getSelection();
+  selection.selectAllChildren($("#written"));
+  if (!document.execCommand("copy")) await navigator.clipboard.writeText($("#written").textContent);
+  selection.removeAllRanges();
+  tell(t("copied"));
+};
+$("#open").onclick = () => $("#file").click();
+$("#file").onchange = async () => {
+  for (const file of $("#file").files) await open(file);
+  $("#file").value = "";
+};
+document.ondragover = (event) => event.preventDefault();
+document.ondrop = async (event) => {
+  if (!event.dataTransfer.files.length) return;
+  event.preventDefault();
+  for (const file of event.dataTransfer.files) await open(file);
+};
+const ready = add(first);
+ready.then(() => refresh(), complain);

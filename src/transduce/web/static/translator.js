@@ -77,35 +77,39 @@ const ints = (numbers) => Int32Array.from(numbers);
 
 class Translator {
   // file: its bytes.  modules: bytes of the engine, `relaxed` and `plain`.
-  static async load(file, modules) {
+  // progress: called with the share of the weights that are loaded.
+  static async load(file, modules, progress = () => {}) {
     const { facts, weights } = contentOf(await unpacked(file)),
       bytes = canRelax() ? modules.relaxed : modules.plain,
       nothing = new Proxy({}, { get: () => () => 0 });
     if (!WebAssembly.validate(bytes)) throw new TypeError(NO_SIMD);
     const { instance } = await WebAssembly.instantiate(bytes, { wasi_snapshot_preview1: nothing });
-    return new Translator(facts, weights, new Engine(instance));
+    return new Translator(facts, weights, new Engine(instance), progress);
   }
-  constructor(facts, weights, engine) {
+  constructor(facts, weights, engine, progress) {
     this.facts = facts;
     this.engine = engine;
     const tokenizers = facts.tokenizers.map(tokenizerOf);
     [this.source, this.target] = [tokenizers[0], tokenizers.at(-1)];
     this.isListed = facts.tokenizers.every(({ kind }) => kind === facts.tokenizers[0].kind && kind in LISTED);
     this.model = engine.within((put) => engine.call.engine_new(put(Uint8Array.from(facts.shape))));
-    this.fill(weights);
+    this.fill(weights, progress);
     this.shortlist = facts.shortlist && shortlistOf(weights, facts.shortlist);
   }
-  fill(weights) {
+  fill(weights, progress) {
     const { engine, facts } = this,
-      arrays = new Map(facts.arrays.map(([name, ...where]) => [name, where]));
-    for (const [name, [shape]] of arrays) {
+      arrays = new Map(facts.arrays.map(([name, ...where]) => [name, where])),
+      kept = new Map(); // addresses of tables by their places in the file: tied ones are there once
+    let n = 0;
+    for (const [name, [shape, , offset]] of arrays) {
+      progress(n++ / arrays.size);
       const part = name.replace(/\.[^.]*$/, ""),
         bias = arrays.get(`${part}.bias`);
       if (name.endsWith(".bias") && arrays.has(`${part}.weight`)) continue;
-      const addresses = [...numbers(weights, arrays.get(name)), ...(bias ? numbers(weights, bias) : [])].map(
-          (array) => array && engine.put(array),
-        ),
-        [matrix, divisors, biases = 0] = addresses,
+      const put = (at) => numbers(weights, at).map((array) => array && engine.put(array)),
+        table = kept.get(offset) ?? put(arrays.get(name)),
+        [matrix, divisors] = table,
+        [biases] = bias ? put(bias) : [0],
         [rows, columns] = [shape[0], shape[1] ?? 1].map(BigInt);
       const refused = engine.within((put) => {
         const called = put(new TextEncoder().encode(`${part}\0`));
@@ -113,20 +117,21 @@ class Translator {
       });
       if (refused) throw new TypeError(`weight ${name} does not fit the model`);
       // The engine packs matrices, and reads all else where it stands.
-      if (!/norm|\.(embedding|table)$/.test(part)) addresses.forEach((address) => engine.call.free(address));
+      if (/norm|\.(embedding|table)$/.test(part)) kept.set(offset, table);
+      else [biases, ...(kept.has(offset) ? [] : table)].forEach((address) => engine.call.free(address));
     }
     if (!engine.call.engine_complete(this.model)) throw new TypeError("weights are missing");
   }
 
   // The translation of a text: text, score, log_prob, tokens, candidates, as `transduce translate --jsonl`
-  // gives them.  n_best: candidates, by default one.
-  translate(text, { n_best = 1 } = {}) {
+  // gives them.  n_best: candidates, by default one.  beam: hypotheses, by default the model's.
+  translate(text, { n_best = 1, beam = this.facts.rules.beam } = {}) {
     const parts = text.split(/(\r?\n)/),
       lines = parts.filter((_, k) => k % 2 === 0).map((line) => this.line(line)),
       breaks = parts.filter((_, k) => k % 2 === 1);
     const pieces = lines.flatMap((line) => line.pieces);
     if (!pieces.length) return { text: "", tokens: [], score: 0, log_prob: 0, candidates: [], lines: [] };
-    this.search(pieces, n_best);
+    this.search(pieces, n_best, beam);
     const ranks = Math.min(...pieces.map((piece) => piece.hypotheses.length));
     const candidates = Array.from({ length: ranks }, (_, rank) => {
       const chosen = pieces.map((piece) => piece.hypotheses[rank]),
@@ -192,7 +197,7 @@ class Translator {
   }
 
   // Sets `hypotheses` of each piece: its best hypotheses.
-  search(pieces, nBest) {
+  search(pieces, nBest, beam) {
     const { call } = this.engine,
       { limits } = this.facts;
     const most = pieces.map(({ ids }) => this.limit(ids.length)),
@@ -204,7 +209,7 @@ class Translator {
         arrays = [...flat(pieces.map(({ ids }) => ids)), ...flat(pieces.map(() => [BOS])), most, least],
         addresses = arrays.map((array) => put(ints(array)));
       const lists = this.shortlist ? flat(pieces.map(({ ids }) => this.allowed(ids))) : [],
-        options = put(optionsOf(this.facts, nBest, put(ints(this.facts.forbidden)), lists.map((list) => put(ints(list)))));
+        options = put(optionsOf({ ...this.facts, rules: { ...this.facts.rules, beam } }, nBest, put(ints(this.facts.forbidden)), lists.map((list) => put(ints(list)))));
       return call.search_run(this.model, ...addresses, pieces.length, options, 0);
     });
     if (!results) throw new RangeError("too long for this model");
