@@ -13,9 +13,11 @@ from helpers.message_samples import PO, TMX, docx
 from transduce import DecodingOptions
 from transduce.errors import DataError
 from transduce.localise.checks import Terms, read_entries
-from transduce.localise.document import Document
+from transduce.localise.document import Document, Segment
 from transduce.localise.formats import read_document
+from transduce.localise.fuzzy import FuzzyMemory
 from transduce.localise.memory import with_matches
+from transduce.localise.term_files import in_columns, read_tbx
 from transduce.localise.translate import localised
 from transduce.serve.storage import Glossaries, StoredGlossary
 
@@ -188,3 +190,74 @@ def test_a_number_that_comes_twice_is_not_renumbered() -> None:
         "Page 8 of 9": "Seite 8 von 9",
         "Page 5 of 5": "Seite 5 von 5",
     }
+
+
+def fuzzy(source: str, name: str = "a.po", is_reviewed: bool = True) -> Segment:
+    """The segment of a text with the matches of a memory of a unit."""
+    unit = 'msgid "Open the red file %s."\nmsgstr "Die rote Datei %s öffnen."\n'
+    memory = read_document("m.po", unit.encode()).segments
+    content = f'msgid "{source}"\nmsgstr ""\n'
+    (segment,) = (
+        FuzzyMemory(memory).suggested(read_document(name, content.encode()), is_reviewed).segments
+    )
+    return segment
+
+
+@pytest.mark.parametrize(
+    ("source", "share"),
+    [
+        ("Open the red file %s.", 100),
+        ("Open the blue file %s.", 90),  # of 11 tokens, 5 words, % and s, 4 blanks and a stop
+        ("Open the blue book %s.", 81),
+        ("Close the blue book %s.", 0),
+        ("Open the red file %d.", 0),  # its placeholder is another
+    ],
+)
+def test_fuzzy_matches_have_their_share(source: str, share: int) -> None:
+    segment = fuzzy(source)
+    assert (segment.match != "") == (share > 0)
+    assert segment.origin.startswith(f"{share} % like a segment" if share else "")
+    if share == 90:
+        assert segment.origin.endswith("'blue' for 'red'")
+
+
+def test_fuzzy_matches_are_suggested_where_no_one_reviews() -> None:
+    segment = fuzzy("Open the blue file %s.", is_reviewed=False)
+    assert not segment.match
+    assert segment.origin.endswith("'blue' for 'red': Die rote Datei %s öffnen.")
+
+
+def test_fuzzy_matches_of_many_segments_cost_few_comparisons() -> None:
+    words = [f"word{i} and other{i % 7} of a text {i % 3}" for i in range(400)]
+    rows = "".join(f'msgid "{text}"\nmsgstr "{text}"\n\n' for text in words)
+    memory = FuzzyMemory(read_document("m.po", rows.encode()).segments)
+    gaps = "".join(f'msgid "x{text}"\nmsgstr ""\n\n' for text in words)
+    document = memory.suggested(read_document("a.po", gaps.encode()), True)
+    assert all(segment.match for segment in document.segments)
+
+
+TBX = """<tbx><text><body>{}</body></text></tbx>"""
+CONCEPT = (
+    '<termEntry><langSet xml:lang="en-US"><tig><term>file</term></tig><ntig><termGrp><term>files'
+    '</term></termGrp></ntig></langSet><langSet xml:lang="de"><tig><term>Datei</term></tig><tig>'
+    '<term>File</term><termNote type="administrativeStatus">deprecatedTerm-admn-sts</termNote>'
+    "</tig></langSet></termEntry>"
+)
+
+
+def test_glossaries_of_tbx() -> None:
+    assert read_tbx(TBX.format(CONCEPT).encode(), "en", "de") == {"file|files": "Datei"}
+    version_3 = CONCEPT.replace("termEntry", "conceptEntry").replace("langSet", "langSec")
+    assert read_tbx(TBX.format(version_3).encode(), "en", "de") == {"file|files": "Datei"}
+    with pytest.raises(DataError, match="no terms of both en and fr"):
+        read_tbx(TBX.format(CONCEPT).encode(), "en", "fr")
+    with pytest.raises(DataError, match="give --source-language and --target-language"):
+        read_tbx(TBX.format(CONCEPT).encode(), "en", None)
+
+
+def test_columns_of_a_glossary() -> None:
+    text = "de,note,en-GB\nDatei|Dateien,x,file|files\n,,empty\n"
+    assert in_columns(text, "en", "de") == {}
+    text = "de,en-GB,note\nDatei|Dateien,file|files,x\n,empty,\n"
+    assert in_columns(text, "en", "de") == {"file|files": "Datei|Dateien"}
+    assert in_columns("file,Datei\n", "en", "de") == {}

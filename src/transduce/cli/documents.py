@@ -26,11 +26,13 @@ from transduce.localise.checks import (
     read_entries,
 )
 from transduce.localise.document import Document, LocalisedDocument, Segment, State, document_with
-from transduce.localise.formats import DATA, FORMATS, read_document
+from transduce.localise.formats import DATA, FORMATS, MARKED, read_document
+from transduce.localise.fuzzy import FuzzyMemory
 from transduce.localise.lock import CHANGED, Lock, Version, Written, lock_of, read_lock, updated
 from transduce.localise.memory import with_matches
 from transduce.localise.record import CUT_OFF, Record, report_page, untranslated_record
 from transduce.localise.target_files import merged_target, target_path, with_gaps
+from transduce.localise.term_files import in_columns, read_tbx
 from transduce.localise.translate import Order, Translated, aligner, localised
 from transduce.localise.xliff import Exchange, Translations, written_xliff
 
@@ -42,6 +44,8 @@ STATES: dict[str, tuple[State, ...]] = {
     "all": ("missing", "fuzzy", "translated"),
 }
 """States of the segments that are translated, by the option `only`."""
+MOST_ONCE = 100_000
+"""Translations that are remembered for equal sentences of other documents."""
 logger = logging.getLogger("transduce")
 
 
@@ -74,19 +78,27 @@ class DocumentReader(NamedTuple):
             target_language=self.target_language,
         )
 
-    def with_memory(self, memory: Sequence[Path] | None) -> Callable[[Path], Document]:
+    def with_memory(
+        self, memory: Sequence[Path] | None, is_reviewed: bool
+    ) -> Callable[[Path], Document]:
         """Reads documents limited to the states, with matches from themselves and from documents
-        of a memory, confirmed ones first, or, where it is None, without."""
+        of a memory, confirmed ones first, then fuzzy ones, or, where it is None, without.
+
+        is_reviewed: all translations are for a review.
+        """
         documents = [self.read(file) for file in memory or ()]
         known = [
             *(segment for document in documents for segment in document.confirmed),
             *(segment for document in documents for segment in document.segments),
         ]
+        fuzzy = FuzzyMemory(known)
 
         def read_part(file: Path) -> Document:
             document = self.read(file)
             if memory is not None:
+                suffix = f".{self.format}" if self.format else file.suffix.lower()
                 document = with_matches(document, known)
+                document = fuzzy.suggested(document, is_reviewed or suffix in MARKED)
             return document.limited(self.states)
 
         return read_part
@@ -143,7 +155,7 @@ def translation_by(
     target: str | None,
     decoding: Decoding,
     machine: Machine,
-    terms: Glossary,
+    glossary: Path | None,
 ) -> tuple[Translate, str, str | None]:
     """Translation of segments by a run, and the codes of its languages, if it has them; where its
     recipe names none, those that are given."""
@@ -159,6 +171,8 @@ def translation_by(
     source = source or sources[0]
     target = target or (targets[0] if len(targets) == 1 else None)
     links, quiet = aligner(translator), translator.quiet()
+    terms = terms_in(glossary, source, target)
+    once: dict[tuple[str, DecodingOptions], Translated | TransduceError] = {}
 
     def attempt(
         texts: Sequence[str], options: Sequence[DecodingOptions]
@@ -167,7 +181,14 @@ def translation_by(
             dataclasses.replace(o, constraints=(*o.constraints, *terms(text))[:MOST_PHRASES])
             for text, o in zip(texts, options, strict=True)
         ]
-        return quiet.attempt(texts, required)
+        pairs = list(zip(texts, required, strict=True))
+        if new := [pair for pair in dict.fromkeys(pairs) if pair not in once]:
+            outputs = quiet.attempt([text for text, _ in new], [o for _, o in new])
+            once.update(zip(new, outputs, strict=True))
+        answers = [once[pair] for pair in pairs]
+        if len(once) > MOST_ONCE:
+            once.clear()
+        return answers
 
     def translate(file: str, segments: Sequence[Segment]) -> list[Record]:
         def inspect(order: Order) -> None:
@@ -178,14 +199,18 @@ def translation_by(
     return translate, source, target
 
 
-def terms_in(path: Path | None) -> Glossary:
-    """The glossary in a file."""
+def terms_in(path: Path | None, source: str | None, target: str | None) -> Glossary:
+    """The glossary in a file, of two languages if it names them."""
     if path is None:
         return no_glossary
     with reading(path):
-        text = path.read_text(encoding="utf-8-sig", errors="replace")
+        content = path.read_bytes()
     with naming(path):
-        return Terms(read_entries(text, path.suffix.lower() == ".csv")).constraints
+        if path.suffix.lower() == ".tbx":
+            return Terms(read_tbx(content, source, target)).constraints
+        text = content.decode("utf-8-sig", "replace")
+        rows = in_columns(text, source, target) if path.suffix.lower() == ".csv" else None
+        return Terms(rows or read_entries(text, path.suffix.lower() == ".csv")).constraints
 
 
 def documents_of(
@@ -371,7 +396,7 @@ class Work(NamedTuple):
             if lock and since is not None and lock_file(last).stat().st_mtime_ns > since:
                 document = lock.recalled(document)
             gaps = self._gaps(file, document, lock)
-            made = document_with(gaps, self.translate(str(file), gaps.segments))
+            made = document_with(gaps, self._translated(file, gaps.segments))
             records = made.records
             if self.reviewed is not None:
                 self.reviewed.append(Translations(str(file), document.segments, records))
@@ -400,6 +425,16 @@ class Work(NamedTuple):
             counted = f"{len(left)} of {len(records)} segments are left as they are"
             logger.warning("%s: %s; %s", file, counted, left[0])
         return records
+
+    def _translated(self, file: Path, segments: Sequence[Segment]) -> list[Record]:
+        """Records of segments, which name a fuzzy match that was not taken."""
+        records = self.translate(str(file), segments)
+        return [
+            dataclasses.replace(r, reason="; ".join(filter(None, (r.reason, s.origin))))
+            if s.origin and not s.match
+            else r
+            for s, r in zip(segments, records, strict=True)
+        ]
 
     def _gaps(self, file: Path, document: Document, lock: Lock | None) -> Document:
         """A document; a base with what its target lacks alone."""

@@ -86,9 +86,10 @@ def localise(
         ones, or all but those that are approved or locked; with all, also documents that are there
         in the output.
     memory
-        TMX, PO or another document with translations, which equal segments get. May be repeated.
+        TMX, PO or another document with translations, which equal segments get; of those that are
+        75 % like one, the report says so. May be repeated.
     glossary
-        Terms, each a line of source, tab and target; their forms have | between them.
+        Terms, each a line of source, tab and target, CSV or TBX; forms have | between them.
     report
         JSON Lines file with a record for each segment: file, key, source, target, state, reason; of
         the suffix .html, a page.
@@ -105,14 +106,13 @@ def localise(
     needs_run = not (check or pseudo or merge or ((xliff or memory) and not has_run))
     files = files if needs_run else (run, *files)  # a `-` for the run is no argument
     documents, others = steps.documents_of(files, output, in_place or check, xliff, format)
-    terms = steps.terms_in(glossary)
     tools_time = steps.newest((run if needs_run else None, merge, glossary, *memory))
     if output is not None and only == "missing" and not (pseudo or target):
         documents = steps.outdated(documents, tools_time)
     if needs_run and documents:
         languages = (source_language, target_language)
         translate, source_language, target_language = steps.translation_by(
-            run, *languages, decoding, machine, terms
+            run, *languages, decoding, machine, glossary
         )
     else:
         reason = "the memory has no match" if memory else ""
@@ -121,9 +121,10 @@ def localise(
     documents = steps.below(output, lasts) or documents
     states, languages = steps.STATES["all" if check else only], (source_language, target_language)
     reader = steps.DocumentReader(encoding, format, *languages, states)
-    read = reader.with_memory(memory if needs_run or memory else None)
+    read = reader.with_memory(memory if needs_run or memory else None, xliff is not None)
     since = tools_time if only == "missing" else None
     work = steps.Work(read, reader.parsed, translate, [] if xliff else None, since, lasts)
+    terms = steps.terms_in(glossary if check else None, *languages)
     records: list[Record] = []
     for file, path in documents.items():
         made = work.checked(file, terms) if check else work.written(file, path, pseudo)

@@ -61,6 +61,8 @@ PROSE = frozenset(
     )
 )
 """Suffixes of prose; all others are of messages."""
+MARKED = frozenset((".po", ".pot", ".xlf", ".xliff", ".sdlxliff", ".mqxliff", ".ts", ".xcstrings"))
+"""Suffixes of files whose translations are marked for a review."""
 DATA = frozenset((".json", ".yml", ".yaml", ".csv", ".tsv", ".xml", ".ts", ".properties"))
 """Suffixes of files that often hold no text for readers: of a directory, they are left."""
 

@@ -21,7 +21,7 @@ def with_matches(document: Document, memory: Iterable[Segment] = ()) -> Document
     known: dict[tuple[str, ...], Segment] = {}
     for segment in (*document.confirmed, *document.segments, *memory):
         if segment.state == "translated" and segment.target and not segment.key.endswith(PLURAL):
-            texts = _memory_texts(segment)
+            texts = memory_texts(segment)
             known.setdefault(texts, segment)
             known.setdefault(_without_numbers(texts), segment)
     segments = []
@@ -33,13 +33,13 @@ def with_matches(document: Document, memory: Iterable[Segment] = ()) -> Document
 
 
 def _with_match(segment: Segment, known: Mapping[tuple[str, ...], Segment]) -> Segment:
-    texts = _memory_texts(segment)
+    texts = memory_texts(segment)
     match, origin = known.get(texts), EQUAL
     if match is None and (match := known.get(_without_numbers(texts))):
         match, origin = _renumbered(match, texts), RENUMBERED
     if match is None:
         return segment
-    target = _moved(match, segment)
+    target = moved(match, segment)
     (record,) = checked([dataclasses.replace(segment, target=target)])
     return dataclasses.replace(segment, match=target, origin=origin) if record.is_done else segment
 
@@ -52,7 +52,7 @@ def _renumbered(match: Segment, texts: Iterable[str]) -> Segment | None:
     """A segment of a memory with the numbers of some texts in its target; None if it does not have
     each of its own once on both sides."""
     before, after = (
-        MEMORY_NUMBER.findall("\n".join(each)) for each in (_memory_texts(match), texts)
+        MEMORY_NUMBER.findall("\n".join(each)) for each in (memory_texts(match), texts)
     )
     parts = list(parts_of(match.target, match.tags))
     there = [
@@ -68,7 +68,7 @@ def _renumbered(match: Segment, texts: Iterable[str]) -> Segment | None:
     return dataclasses.replace(match, target=target)
 
 
-def _memory_texts(segment: Segment) -> tuple[str, ...]:
+def memory_texts(segment: Segment) -> tuple[str, ...]:
     """The texts of a source between its tags, as a reader sees them."""
     parts = parts_of(segment.source, segment.tags)
     return tuple(
@@ -76,7 +76,7 @@ def _memory_texts(segment: Segment) -> tuple[str, ...]:
     )
 
 
-def _moved(match: Segment, segment: Segment) -> str:
+def moved(match: Segment, segment: Segment) -> str:
     """The target of a segment with the tags of another, in its form."""
 
     def write(part: str) -> str:

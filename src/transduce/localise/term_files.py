@@ -1,0 +1,63 @@
+"""Glossaries of two languages: TBX, and CSV whose first row names languages."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+
+from transduce.errors import DataError
+from transduce.localise.document import Reading
+from transduce.localise.languages import LANGUAGES, base_of, is_same_language
+from transduce.localise.xml import Element, read_xml, xml_text
+
+ENTRIES = frozenset(("termEntry", "conceptEntry"))
+SECTIONS = frozenset(("langSet", "langSec"))
+UNUSED = ("deprecatedTerm-admn-sts", "supersededTerm-admn-sts", "deprecated", "superseded")
+"""Statuses of terms that no translation has."""
+
+
+def read_tbx(content: bytes, source: str | None, target: str | None) -> dict[str, str]:
+    """Entries of a TBX file (ISO 30042, both versions): terms of a concept are forms, but of the
+    target the deprecated ones.  Raises DataError unless the languages are known and there."""
+    if not (source and target):
+        raise DataError("TBX has terms of languages; give --source-language and --target-language")
+    _, root = read_xml(content, Reading())
+    entries: dict[str, str] = {}
+    for entry in root.descendants():
+        if entry.local_name in ENTRIES:
+            forms = ["|".join(_forms(entry, code, code == target)) for code in (source, target)]
+            if all(forms):
+                entries.setdefault(*forms)
+    if not entries:
+        raise DataError(f"it has no terms of both {source} and {target}")
+    return entries
+
+
+def _forms(entry: Element, language: str, is_target: bool) -> Iterator[str]:
+    """Terms of a concept in a language."""
+    for section in entry.children:
+        if section.local_name in SECTIONS and is_same_language(section.get("xml:lang"), language):
+            for group in section.children:
+                elements = list(group.descendants())
+                is_unused = any(e.raw in UNUSED for e in elements if e.local_name == "termNote")
+                for term in elements:
+                    text = xml_text(term, (), {}).source if term.local_name == "term" else ""
+                    if text and not (is_target and is_unused):
+                        yield text.replace("|", " ")
+
+
+def in_columns(text: str, source: str | None, target: str | None) -> dict[str, str]:
+    """Entries of a CSV table whose first row names both languages; none of another table."""
+    rows = list(csv.reader(io.StringIO(text)))
+    names = [name.strip() for name in rows[0]] if rows else []
+    columns = [
+        next((i for i, n in enumerate(names) if code and is_same_language(n, code)), None)
+        for code in (source, target)
+    ]
+    if any(base_of(name) not in LANGUAGES for name in names[:2]):
+        return {}
+    first, second = (i if c is None else c for i, c in enumerate(columns))
+    cells = (row for row in rows[1:] if len(row) > max(first, second))
+    pairs = ((row[first].strip(), row[second].strip()) for row in cells)
+    return {term: translation for term, translation in pairs if term and translation}
