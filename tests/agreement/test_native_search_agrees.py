@@ -202,6 +202,8 @@ def bits(found: Sequence[Translation]) -> list[Any]:
     [
         {"beam_size": 1},
         {"beam_size": 4, "n_best": 4},
+        {"beam_size": 4, "prefix": "w3 w4"},
+        {"beam_size": 4, "constraints": ("w5 w6", "w7")},
         {"method": "sample", "n_best": 2},
         {"method": "sample", "top_p": 0.8, "top_k": 9},
     ],
@@ -221,6 +223,22 @@ def test_scores_are_the_same_to_the_bit_in_every_batch(
     for tokens in (13, 40, 200):
         few = dataclasses.replace(options, batch_tokens=tokens)
         assert bits(native.translate(lines, few)) == together
+
+
+@pytest.mark.parametrize("precision", get_args(Precision))
+def test_constraints_of_a_line_change_no_bit_of_others(precision: Precision) -> None:
+    native = natively(random_translator(d_model=72), precision=precision)
+    lines = [line for line in some_lines(40) if line.strip()]
+    plain = DecodingOptions(beam_size=4, **SHORT)
+    options = [
+        dataclasses.replace(plain, constraints=("w5 w6",)) if i % 3 == 0 else plain
+        for i in range(len(lines))
+    ]
+    mixed, alone = bits(native.translate(lines, options)), bits(native.translate(lines, plain))
+    assert [row for i, row in enumerate(mixed) if i % 3] == [
+        row for i, row in enumerate(alone) if i % 3
+    ]
+    assert mixed != alone
 
 
 @pytest.mark.parametrize("method", ["beam", "sample"])

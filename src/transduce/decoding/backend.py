@@ -109,6 +109,12 @@ class Piece(NamedTuple):
     stopped: Callable[[list[int]], bool] | None = None
     line: int = 0
 
+    @property
+    def is_constrained(self) -> bool:
+        """True for a prefix, phrases to contain, or phrases to avoid."""
+        constraints = self.constraints
+        return bool(constraints.prefix or constraints.trie or constraints.banned)
+
     def question(self, sampled: bool) -> Hashable:
         """All that decides the hypotheses of a text; equal pieces are decoded once."""
         source = self.source if isinstance(self.source, Hashable) else id(self.source)  # frames
@@ -280,9 +286,8 @@ class NativeSearch(SearchBackend):
         """The first setting that the engine's search does not follow; None if it follows all."""
         for name in not_native(options):
             return name
-        for constraints in (piece.constraints for piece in pieces):
-            if constraints.prefix or constraints.trie or constraints.banned:
-                return "prefix" if constraints.prefix else "constraints"
+        for constraints in (piece.constraints for piece in pieces if piece.is_constrained):
+            return "prefix" if constraints.prefix else "constraints"
         return None
 
     def search(
@@ -291,16 +296,25 @@ class NativeSearch(SearchBackend):
         """Decode some pieces together.
 
         options: of decoding, for all pieces.  cancelled: called between steps with the index of a
-        sentence; true ends it.
+        sentence; true ends it.  The search of a piece, and so the last bit of its score, does not
+        depend on the constraints of others.
         """
+        parts = [[i for i, p in enumerate(pieces) if p.is_constrained is c] for c in (False, True)]
+        if all(parts) and self.unsupported(options) is None:
+            decoded: dict[int, Decoded] = {}
+            for part in parts:
+                hook = None if cancelled is None else _of_part(cancelled, part)
+                results = self.search([pieces[i] for i in part], options, hook)
+                decoded.update(zip(part, results, strict=True))
+            return [decoded[i] for i in range(len(pieces))]
         if (name := self.unsupported(options, pieces)) is not None:
             return self._other(name, options).search(pieces, options, cancelled)
         shortlist = self.shortlist() if options.shortlist else None
         sources = [piece.source for piece in pieces if piece.source is not None]
         lists = [] if shortlist is None else [shortlist.of(ids[:-1]) for ids in sources]
         prompts = [piece.prompt for piece in pieces]
-        results = self.results(pieces, sources, prompts, options, cancelled, lists)
-        return [Decoded(hypotheses_of(best)) for best in results.hypotheses]
+        native = self.results(pieces, sources, prompts, options, cancelled, lists)
+        return [Decoded(hypotheses_of(best)) for best in native.hypotheses]
 
     def results(
         self,
@@ -357,6 +371,11 @@ class NativeSearch(SearchBackend):
             n_forbidden=len(self.forbidden),
             forbidden=self._forbidden,
         )
+
+
+def _of_part(cancelled: Cancelled, numbers: Sequence[int]) -> Cancelled:
+    """The same for some of the sentences, by their numbers."""
+    return lambda index: cancelled(numbers[index])
 
 
 def hypotheses_of(best: Sequence[HypothesisFields]) -> list[Hypothesis]:
