@@ -260,7 +260,7 @@ class TestPlan:
     @pytest.mark.parametrize(
         ("name", "column", "error", "message"),
         [
-            ("a.zst", None, DataError, r"a\.zst has an unsupported compression; use \.gz"),
+            ("a.7z", None, DataError, r"a\.7z has an unsupported compression; use \.gz"),
             ("a.parquet", None, SettingError, "is a Parquet file; name its text column"),
             ("a.txt", "text", SettingError, "--column applies only to Parquet"),
         ],

@@ -194,8 +194,6 @@ class TestParquet:
         for column in "fi":
             with pytest.raises(DataError, match="store the column as strings, or use another"):
                 list(parquet_rows(path, (column,)))
-        with pytest.raises(DataError, match=r'is a directory; .* use kind = "hub"'):
-            list(parquet_rows(tmp_path, ("b",)))
         with pytest.raises(DataError, match=r"row 1: 'f' is a float, .*astype"):
             list(read_labelled(LabelledParquet(path=path, text="t", label="f"), tmp_path))
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from transduce.bulk import stores
-from transduce.bulk.stores import (
+from transduce.data import stores
+from transduce.data.stores import (
     absolute_url,
     files_in,
     names_below,

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 
 import torch
 
-from transduce.bulk.stores import (
+from transduce.data.stores import (
     StoredFile,
     absolute_url,
     files_in,
@@ -186,7 +186,7 @@ def _storable(text: str) -> str:
 MANIFEST = "_transduce.json"
 FORMAT = 1
 PARQUET = (".parquet", ".pq")
-UNREADABLE = (".zst", ".zip", ".7z", ".lz4")
+UNREADABLE = (".zip", ".7z", ".lz4")
 SAME_WORK = {
     "runs": "weights or vocabularies",
     "precision": "precision",

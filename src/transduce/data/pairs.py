@@ -10,7 +10,16 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-from transduce.data.sources import CsvFile, FilePath, HubData, JsonLinesFile, ParquetFile, TsvFile
+from transduce.data.sources import (
+    Addresses,
+    CsvFile,
+    HubData,
+    JsonLinesFile,
+    ParquetFile,
+    TsvFile,
+    chained,
+    files_at,
+)
 from transduce.data.tables import Column, json_records, numbered_csv_rows, tsv_rows
 from transduce.data.text_files import Entities, is_plain, read_lines, unescaped
 from transduce.errors import DataError, writing
@@ -60,17 +69,32 @@ class Tagged:
 
 @section
 class ParallelFiles(Tagged):
-    """Two text files, plain or compressed, with pair N on line N of both."""
+    """Two text files, plain or compressed, with pair N on line N of both; or two sets of as many
+    files."""
 
     kind: Literal["parallel"] = "parallel"
-    source: FilePath
-    """File with one source text per line."""
-    target: FilePath
-    """File with one target text per line."""
+    source: Addresses
+    """File with one source text per line; or a list, a pattern, a directory, a URL."""
+    target: Addresses
+    """File with one target text per line; or a list, a pattern, a directory, a URL."""
+
+    def location(self, root: Path) -> str:
+        """Both files, for messages."""
+        return f"{self.source}, {self.target}"
 
     def files(self, root: Path) -> list[Path]:
-        """Both files."""
-        return [root / self.source, root / self.target]
+        """All files."""
+        return [file for pair in self.file_pairs(root) for file in pair]
+
+    def file_pairs(self, root: Path) -> list[tuple[Path, Path]]:
+        """The files of each source and its target.  Raises DataError for an unequal number."""
+        sources, targets = files_at(self.source, root), files_at(self.target, root)
+        if len(sources) != len(targets):
+            raise DataError(
+                f"{self.source} has {len(sources)} files but {self.target} has {len(targets)}; "
+                "each file of sources needs one of targets, in the order of their names"
+            )
+        return list(zip(sources, targets, strict=True))
 
 
 @section
@@ -145,7 +169,7 @@ PairsConfig = Annotated[
 def read_pairs(config: PairsConfig, root: Path) -> Iterator[tuple[str, str]]:
     """Stream all pairs in the order of the input, including empty texts."""
     tag = mark(config.tag) if config.tag else ""
-    entities = Entities(_name_of(config))
+    entities = Entities(str(config.location(Path())))
     separator = "" if isinstance(config, ParallelFiles) else config.tag_separator
     for number, (source, target, *values) in enumerate(_pair_rows(config, root), 1):
         if separator:
@@ -176,28 +200,22 @@ def numbered_pairs(config: PairsConfig, root: Path) -> Iterator[tuple[int, tuple
 
 def _numbered(config: PairsConfig, root: Path) -> Iterator[tuple[int, tuple[str, ...]]]:
     if isinstance(config, ParallelFiles):
-        return enumerate(_parallel(config, root, lenient=True), 1)
+        return enumerate(chained(_parallel(*files, True) for files in config.file_pairs(root)), 1)
     columns = (config.source, config.target)
     if isinstance(config, TabSeparated):
         has_header = any(isinstance(column, str) for column in config.columns())
-        rows = tsv_rows(root / config.path, columns, lenient=True)
-        return enumerate(rows, 2 if has_header else 1)
+        rows = (tsv_rows(file, columns, lenient=True) for file in config.files(root))
+        return enumerate(chained(rows), 2 if has_header else 1)
     if isinstance(config, CommaSeparated):
-        return numbered_csv_rows(
-            root / config.path, columns, config.delimiter, config.header, lenient=True
+        return chained(
+            numbered_csv_rows(file, columns, config.delimiter, config.header, lenient=True)
+            for file in config.files(root)
         )
     names = (config.source, config.target)
     if isinstance(config, JsonLines):
-        records = json_records(root / config.path, lenient=True)
-    else:
-        records = config.records(root, names)
-    return ((record.number, record.texts(names)) for record in records)
-
-
-def _name_of(config: PairsConfig) -> str:
-    if isinstance(config, ParallelFiles):
-        return f"{config.source}, {config.target}"
-    return str(config.path)
+        lenient = (json_records(file, lenient=True) for file in config.files(root))
+        return ((record.number, record.texts(names)) for record in chained(lenient))
+    return ((record.number, record.texts(names)) for record in config.records(root, names))
 
 
 def without_marks(source: str) -> str:
@@ -209,9 +227,9 @@ def about_how_many(config: PairsConfig, root: Path) -> int | None:
     """Estimate the pairs in plain text files from samples of lines; None for other formats."""
     if not isinstance(config, ParallelFiles | TabSeparated | CommaSeparated | JsonLines):
         return None
-    path = config.files(root)[0]
     try:
-        if not is_plain(path):
+        files = config.files(root)[:: 2 if isinstance(config, ParallelFiles) else 1]
+        if not is_plain(path := files[0]):
             return None
         size, sampled, lines = path.stat().st_size, 0, 0
         with path.open("rb") as file:
@@ -219,21 +237,20 @@ def about_how_many(config: PairsConfig, root: Path) -> int | None:
                 file.seek(size * glance // GLANCES)
                 sample = file.read(min(GLANCE_BYTES, size // GLANCES + 1))
                 sampled, lines = sampled + len(sample), lines + sample.count(b"\n")
-        return size * lines // max(sampled, 1) or None
+        return sum(file.stat().st_size for file in files) * lines // max(sampled, 1) or None
     except OSError:
         return None
 
 
 def _pair_rows(config: PairsConfig, root: Path) -> Iterator[tuple[str, ...]]:
     if isinstance(config, ParallelFiles):
-        return _parallel(config, root)
+        return chained(_parallel(*files) for files in config.file_pairs(root))
     return config.rows(root, config.columns())
 
 
 def _parallel(
-    config: ParallelFiles, root: Path, lenient: bool = False
+    source_path: Path, target_path: Path, lenient: bool = False
 ) -> Iterator[tuple[str, str]]:
-    source_path, target_path = config.files(root)
     sources, targets = read_lines(source_path, lenient), read_lines(target_path, lenient)
     count = 0
     while True:

@@ -4,7 +4,9 @@ All readers of sections stream: `root` is the directory that relative paths star
 DataError is raised, while reading, for input that does not match its section.
 """
 
+import glob
 import hashlib
+import itertools
 import json
 import os
 import stat
@@ -13,8 +15,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol
 
-from pydantic import BeforeValidator
+from pydantic import AfterValidator, BeforeValidator
 
+from transduce.data.stores import cached_files
 from transduce.data.tables import (
     HUB,
     Column,
@@ -42,13 +45,21 @@ def _some(paths: Any) -> Any:
     return paths
 
 
+def _address(address: str | Path) -> str | Path:
+    return address if URL in str(address) else Path(address)
+
+
 FilePath = Annotated[Path, BeforeValidator(expanded_path)]
 """A file or directory of data; may hold `~` and `$VARIABLE`.  Relative, it is below `data.root`."""
-FilePaths = Annotated[FilePath | tuple[FilePath, ...], BeforeValidator(_some)]
-"""One path, or several."""
+Address = Annotated[str | Path, BeforeValidator(expanded_path), AfterValidator(_address)]
+"""The same, or a URL, as text."""
 HubPath = Annotated[str, BeforeValidator(expanded_path)]
 """The same, or `hf://owner/name`."""
+Addresses = Annotated[Address | tuple[Address, ...], BeforeValidator(_some)]
+"""One address, or several: files, patterns such as `part-*.gz`, directories."""
 Rows = Iterator[tuple[str, ...]]
+URL = "://"
+chained = itertools.chain.from_iterable
 
 
 class Source(Protocol):
@@ -62,44 +73,67 @@ class Source(Protocol):
 class Files:
     """Base of sections of one file or several, read one after the other."""
 
-    path: FilePaths
-    """The file, or a list of files."""
+    path: Addresses
+    """The file, or files in this order: a list, a pattern such as `part-*.gz`, a directory with all
+    below it; of a disk, or of a store by its URL (extra `scale`)."""
+
+    def location(self, root: Path) -> str:
+        """The files, for messages."""
+        return ", ".join(str(root / address) for address in _each(self.path))
 
     def files(self, root: Path) -> list[Path]:
-        """All files."""
-        paths = self.path if isinstance(self.path, tuple) else (self.path,)
-        return [root / path for path in paths]
+        """All files.  Raises DataError where a pattern or directory has none."""
+        return files_at(self.path, root)
+
+
+def _each(addresses: Addresses) -> list[str]:
+    return [str(each) for each in (addresses if isinstance(addresses, tuple) else (addresses,))]
+
+
+def files_at(addresses: Addresses, root: Path) -> list[Path]:
+    """The files of addresses; those of a pattern or directory by name, without hidden files and
+    those that begin with `_`.  Files of a store are copied to a cache, once.
+
+    Raises DataError for an unreadable store, and where a pattern or directory has no files.
+    """
+    return [file for address in _each(addresses) for file in _files_at(address, root)]
+
+
+def _files_at(address: str, root: Path) -> list[Path]:
+    if URL in address:
+        return cached_files(address)
+    path = root / address
+    files: Iterable[Path]
+    if path.is_dir():
+        below, files = path, path.rglob("*")
+    elif glob.has_magic(address) and not path.exists():
+        below, files = root, map(Path, glob.glob(str(path), recursive=True))  # noqa: PTH207
+    else:
+        return [path]
+    listed = sorted(file for file in files if file.is_file() and _is_data(file, below))
+    if not listed:
+        raise DataError(f"{path}: no files found")
+    return listed
+
+
+def _is_data(file: Path, below: Path) -> bool:
+    parts = file.relative_to(below).parts if file.is_relative_to(below) else (file.name,)
+    return not any(part.startswith((".", "_")) for part in parts)
 
 
 @section
-class File:
-    """Base of sections of one file."""
-
-    path: FilePath
-    """The file."""
-
-    def location(self, root: Path) -> Path:
-        """The file, for messages too."""
-        return root / self.path
-
-    def files(self, root: Path) -> list[Path]:
-        """This file."""
-        return [root / self.path]
-
-
-@section
-class TsvFile(File):
+class TsvFile(Files):
     """A tab-separated file, plain or compressed."""
 
     kind: Literal["tsv"] = "tsv"
 
     def rows(self, root: Path, columns: Sequence[Column]) -> Rows:
         """Stream these columns, as a tuple of texts per row.  Raises DataError."""
-        return tsv_rows(root / self.path, columns)
+        return chained(tsv_rows(file, columns) for file in self.files(root))
 
 
 @section
-class CsvFile(File):
+class CsvFile(Files):
     """A CSV file, plain or compressed, quoted as in RFC 4180 and spreadsheets."""
 
     kind: Literal["csv"] = "csv"
@@ -117,7 +151,9 @@ class CsvFile(File):
 
     def rows(self, root: Path, columns: Sequence[Column]) -> Rows:
         """Stream these columns, as a tuple of texts per row.  Raises DataError."""
-        return csv_rows(root / self.path, columns, self.delimiter, self.header)
+        return chained(
+            csv_rows(file, columns, self.delimiter, self.header) for file in self.files(root)
+        )
 
 
 class Table(ABC):
@@ -133,25 +169,25 @@ class Table(ABC):
 
 
 @section
-class JsonLinesFile(File, Table):
+class JsonLinesFile(Files, Table):
     """A file with one JSON object per line, plain or compressed."""
 
     kind: Literal["jsonl"] = "jsonl"
 
     def records(self, root: Path, columns: Sequence[str]) -> Iterator[TableRecord]:
         """Stream all objects."""
-        return json_records(root / self.path)
+        return chained(json_records(file) for file in self.files(root))
 
 
 @section
-class ParquetFile(File, Table):
+class ParquetFile(Files, Table):
     """A Parquet file (needs the extra `parquet`)."""
 
     kind: Literal["parquet"] = "parquet"
 
     def records(self, root: Path, columns: Sequence[str]) -> Iterator[TableRecord]:
         """Stream all rows, with these columns alone."""
-        return parquet_records(root / self.path, columns)
+        return chained(parquet_records(file, columns) for file in self.files(root))
 
 
 @section
@@ -199,6 +235,11 @@ def stamp(config: Any, paths: Iterable[Path]) -> str:
         with reading(path):
             status = path.stat()
             dates = status.st_mtime_ns, status.st_ctime_ns
+            if stat.S_ISFIFO(status.st_mode):
+                raise DataError(
+                    f"{path} is a pipe, and training reads its data several times; write them to a "
+                    "file first"
+                )
             blocks = _blocks(path, status.st_size) if stat.S_ISREG(status.st_mode) else ""
         files.append([str(path.resolve()), status.st_size, *dates, blocks])
     facts = json.dumps([to_dict(config), files], sort_keys=True)

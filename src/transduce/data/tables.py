@@ -148,10 +148,6 @@ def parquet_records(
 
     together: rows read at a time.  Raises DataError for a missing column, and as `open_parquet`.
     """
-    if path.is_dir():
-        raise DataError(
-            f'{path} is a directory; name a file in it, or use kind = "hub" for all its files'
-        )
     with open_parquet(path) as file:
         pyarrow = extra_module("pyarrow", "reading this data", "parquet")
         known = dict(_schema_fields(pyarrow, file.schema_arrow))

@@ -1,9 +1,9 @@
 """Text files: compression and encoding by the first bytes, lines read strictly, escaped texts
 detected.
 
-gzip, bzip2, xz and UTF-16 are read, whatever the file name; other formats are refused with the name
-and the remedy.  Reading never runs ahead of the request, so lines pass through a pipe without
-delay.
+gzip, bzip2, xz, zstd and UTF-16 are read, whatever the file name; other formats are refused with
+the name and the remedy.  Reading never runs ahead of the request, so lines pass through a pipe
+without delay.
 
 `lenient_text` gives a line for every line.
 
@@ -28,9 +28,9 @@ import sys
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, cast
 
-from transduce.errors import DataError, reading
+from transduce.errors import DataError, extra_module, reading
 from transduce.support.files import LINE_LIMIT
 
 if TYPE_CHECKING:
@@ -74,6 +74,13 @@ PACKINGS = (
         lzma.LZMAFile,
         functools.partial(lzma.LZMAFile, mode="wb", format=lzma.FORMAT_ALONE),
     ),
+    Packing(
+        "zstd",
+        ".zst",
+        b"\x28\xb5\x2f\xfd",
+        lambda file: _reader(_without_zstd(file)),
+        lambda file: _zstandard().ZstdCompressor(level=6).stream_writer(file, closefd=False),
+    ),
 )
 _BZIP2 = re.compile(rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)")
 """Its first block, or its end; three letters alone could begin a text."""
@@ -82,7 +89,6 @@ UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 UNREADABLE = {
     codecs.BOM_UTF32_LE: "is UTF-32; convert it, for example with iconv -f UTF-32 -t UTF-8",
     codecs.BOM_UTF32_BE: "is UTF-32; convert it, for example with iconv -f UTF-32 -t UTF-8",
-    b"\x28\xb5\x2f\xfd": "is compressed by zstd; unpack it first, for example with zstd -dc",
     b"\x04\x22\x4d\x18": "is compressed by lz4; unpack it first, for example with lz4 -dc",
     b"\x50\x2a\x4d\x18": "is compressed by zstd; unpack it first, for example with zstd -dc",
     b"LZIP\1": "is compressed by lzip; unpack it first, for example with lzip -dc",
@@ -242,6 +248,25 @@ def _chunks_of(file: BinaryIO) -> Iterator[bytes]:
     read = getattr(file, "read1", file.read)
     while chunk := read(CHUNK_BYTES):
         yield chunk
+
+
+def _zstandard() -> Any:
+    return extra_module("zstandard", "a file compressed by zstd", "scale")
+
+
+def _without_zstd(file: BinaryIO) -> Iterator[bytes]:
+    zstandard, frame = _zstandard(), None
+    try:
+        for chunk in _chunks_of(file):
+            while chunk:
+                frame = frame or zstandard.ZstdDecompressor().decompressobj()
+                if data := frame.decompress(chunk):
+                    yield data
+                chunk, frame = (frame.unused_data, None) if frame.eof else (b"", frame)
+    except zstandard.ZstdError as error:
+        raise EOFError(str(error)) from None
+    if frame is not None:
+        raise EOFError("its end is missing")
 
 
 def _unpacked(packing: Packing, file: BinaryIO, name: str) -> Iterator[bytes]:

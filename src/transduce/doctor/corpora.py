@@ -141,7 +141,7 @@ class ExaminedCorpus(NamedTuple):
     def name(self) -> str:
         """File of the pairs, for places."""
         if isinstance(self.config, ParallelFiles):
-            return str(self.root / self.config.source)
+            return ", ".join(str(source) for source, _ in self.config.file_pairs(self.root))
         return str(self.config.location(self.root))
 
     def pairs(self) -> Iterator[tuple[int, Pair]]:

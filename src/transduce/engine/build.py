@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from transduce.errors import SettingError, first_line
+from transduce.support.files import user_cache
 
 VARIABLE = "TRANSDUCE_ENGINE_INSTRUCTIONS"
 """Environment variable that names an instruction set instead of the best one."""
@@ -296,10 +297,7 @@ def _compiler(instructions: InstructionSet, target: Target | None = None) -> lis
 
 def _cache_directory() -> Path:
     """A directory that only its owner may write to."""
-    home = os.environ.get("XDG_CACHE_HOME")
-    if not home:
-        home = "~/Library/Caches" if sys.platform == "darwin" else "~/.cache"
-    directory = Path(home).expanduser() / "transduce" / "engine"
+    directory = user_cache("engine")
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     status = directory.stat()
     if not _is_own(status):

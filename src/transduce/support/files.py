@@ -14,6 +14,7 @@ import contextlib
 import json
 import os
 import re
+import sys
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -145,6 +146,14 @@ def _taken(path: Path, blocking: bool = False) -> BaseFileLock:
     except Timeout:
         raise LockHeldError(str(path)) from None
     return lock
+
+
+def user_cache(name: str) -> Path:
+    """Directory of this user's cache; XDG_CACHE_HOME moves it."""
+    home = os.environ.get("XDG_CACHE_HOME")
+    if not home:
+        home = "~/Library/Caches" if sys.platform == "darwin" else "~/.cache"
+    return Path(home).expanduser() / "transduce" / name
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ import numpy as np
 
 from transduce.data.batches import PairBatch, ShiftedPairs, pair_batches
 from transduce.data.encoded import EncodedPairs, MixedPairs, NoPairsError, cached_pairs
-from transduce.data.pairs import PairsConfig, ParallelFiles, about_how_many, without_marks
+from transduce.data.pairs import about_how_many, without_marks
 from transduce.data.ragged_rows import Side
 from transduce.data.sampling import sampled_pairs
 from transduce.decoding.shortlist import Shortlist
@@ -173,14 +173,12 @@ def training_pairs(
     corpora = recipe.data.corpora()
     for data, weight in corpora:
         alone = dataclasses.replace(recipe, data=data)
-        name = _name_of(data.train) if len(corpora) > 1 and data.train is not None else ""
+        name = (
+            str(data.train.location(Path())) if len(corpora) > 1 and data.train is not None else ""
+        )
         parts.append(_encoded_split(alone, "train", source, target, cache, name))
         weights.append(weight)
     return parts[0] if weights == [1.0] else MixedPairs(parts, weights)
-
-
-def _name_of(config: PairsConfig) -> str:
-    return str(config.source if isinstance(config, ParallelFiles) else config.path)
 
 
 def _encoded_split(

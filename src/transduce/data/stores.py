@@ -5,6 +5,7 @@ described by each store's package, with environment variables or files.
 """
 
 import glob
+import hashlib
 import io
 import posixpath
 import tempfile
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from transduce.errors import DataError, TransduceError, extra_module, first_line, writing
+from transduce.support.files import user_cache
 from transduce.support.files import whole_file as whole_local_file
 
 OBJECT_STORES = frozenset(
@@ -61,6 +63,22 @@ def files_in(address: str) -> list[StoredFile]:
     if not files:
         raise DataError(f"{address}: no files found")
     return sorted(files, key=lambda file: file.name)
+
+
+def cached_files(address: str) -> list[Path]:
+    """Copies on disk of the files that `files_in` has, made anew if a file has changed."""
+    fsspec = extra_module("fsspec", "a file of another store", "scale")
+    copies = []
+    for file in files_in(address):
+        parent = hashlib.sha256(posixpath.dirname(file.url).encode()).hexdigest()[:16]
+        options = {
+            "cache_storage": str(user_cache("data") / parent),
+            "same_names": True,
+            "check_files": True,
+        }
+        with _as_data_error(file.url):
+            copies.append(Path(fsspec.open_local(f"filecache::{file.url}", filecache=options)))
+    return copies
 
 
 def names_below(address: str) -> set[str]:
