@@ -33,8 +33,7 @@ from transduce.nn.stack_configs import TransformerConfig
 from transduce.tasks.translation.recipe import DataConfig, TranslationRecipe
 from transduce.tasks.translation.text_translator import TranslatorConfig
 from transduce.tasks.translation.translator import Translator
-from transduce.text.listed import SymbolTokenizer
-from transduce.text.tokenizer import Normalizer
+from transduce.text.tokenizer import Normalizer, SymbolTokenizer
 
 Rows = Sequence[Sequence[int]]
 POSITIONS = 1024

@@ -18,8 +18,8 @@ from gpu_work import Findings, Scale, against
 from workload import LENGTHS, median, random_pairs
 
 import transduce
-from transduce.training.run_files import checkpoints_of
 from transduce.training.signals import InterruptedTraining
+from transduce.training.weight_files import checkpoints_of
 
 FILES = ("train", "val", "test_2016_flickr", "test_2017_flickr")
 LATEST = 60.0

@@ -21,10 +21,9 @@ from pathlib import Path
 
 from transduce.errors import DataError
 from transduce.localise.checks import PLURAL, checked, faults_by, no_glossary
-from transduce.localise.document import Segment, Written
+from transduce.localise.document import Record, Segment, Written
 from transduce.localise.formats import read_document
 from transduce.localise.placeholders import protect
-from transduce.localise.record import Record
 
 PACKAGES = (
     *("git", "bash", "coreutils", "wget", "dpkg", "apt", "nano", "tar", "libgtk-3-common"),

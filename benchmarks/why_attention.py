@@ -31,7 +31,7 @@ import transduce
 from transduce.errors import TransduceError
 from transduce.metrics import make_metric, measure, paired_bootstrap
 from transduce.settings.sections import merge_settings
-from transduce.training.run_files import checkpoints_of
+from transduce.training.weight_files import checkpoints_of
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "translation" / "tatoeba-ancestors.toml"
 GRU = {"cell": "gru"}

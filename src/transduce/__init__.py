@@ -44,9 +44,8 @@ if TYPE_CHECKING:
     from transduce.tasks.language_model.generator import Continuation
     from transduce.tasks.language_model.recommendation import Recommendation
     from transduce.tasks.task import Prediction
-    from transduce.tasks.text_encoder.answerer import SpanPrediction
     from transduce.tasks.text_encoder.mask_filler import FilledText
-    from transduce.tasks.text_encoder.predictor import EmbeddingPrediction
+    from transduce.tasks.text_encoder.predictor import EmbeddingPrediction, SpanPrediction
     from transduce.tasks.translation.text_translator import Alignment, Candidate, Translation
     from transduce.vision.captioning import Caption
 
@@ -110,7 +109,7 @@ _HOMES = {
     "Run": "transduce.loading",
     "SideBySide": "transduce.explain.explanation",
     "Segment": "transduce.speech.segments",
-    "SpanPrediction": "transduce.tasks.text_encoder.answerer",
+    "SpanPrediction": "transduce.tasks.text_encoder.predictor",
     "Speech": "transduce.speech.spoken",
     "Translation": "transduce.tasks.translation.text_translator",
     "explain_runs": "transduce.explain.runs",

@@ -17,8 +17,7 @@ from transduce.settings.paths import literal
 from transduce.settings.sections import apply_overrides, did_you_mean, load_toml, to_dict
 from transduce.tasks.recipe import Recipe
 from transduce.tasks.table import TASKS
-from transduce.training.run_files import check_files, checkpoints_of
-from transduce.training.weight_files import read_weights_header
+from transduce.training.weight_files import check_files, checkpoints_of, read_weights_header
 
 GONE = ("fit_memory", "memory_limit")
 """Former settings of `[training]`, in recipes of older runs; no result depends on them."""

@@ -14,8 +14,7 @@ from helpers.live_page import engine, live_of, needs_node
 from helpers.node import run_node
 from helpers.random_translator import random_translator
 from transduce.errors import SettingError
-from transduce.explain.credit import Choice
-from transduce.explain.patching import Pair, Patch, patched, recovered
+from transduce.explain.credit import Choice, Pair, Patch, patched, recovered
 from transduce.sequence import Padded
 from transduce.text import BOS, EOS
 

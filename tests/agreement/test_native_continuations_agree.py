@@ -25,7 +25,7 @@ from transduce.nn.stack_configs import Activation, NormOrder, PositionKind
 from transduce.sequence import Padded
 from transduce.tasks.language_model.generator import Continuation, Generator
 from transduce.text import EOS, train_tokenizer
-from transduce.text.listed import CharactersConfig
+from transduce.text.tokenizer import CharactersConfig
 
 pytestmark = needs_native
 

@@ -23,9 +23,8 @@ from transduce.runs.importing import import_run
 from transduce.settings.sections import to_toml
 from transduce.tasks.labels import FILE
 from transduce.tasks.text_encoder import recipes
-from transduce.tasks.text_encoder.answerer import Answerer
 from transduce.tasks.text_encoder.mask_filler import MaskFiller
-from transduce.tasks.text_encoder.predictor import TextClassifier, TextEmbedder
+from transduce.tasks.text_encoder.predictor import Answerer, TextClassifier, TextEmbedder
 from transduce.text import CharactersConfig, train_tokenizer
 from transduce.training.weights import weights_of, write_weights
 

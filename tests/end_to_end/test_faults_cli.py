@@ -15,7 +15,7 @@ from helpers.waiting import wait_for
 from transduce.cli.main import main
 from transduce.data.batches import DataState
 from transduce.training.checkpoints import check_sums
-from transduce.training.run_files import checkpoints_of
+from transduce.training.weight_files import checkpoints_of
 from transduce.training.weights import read_tensors
 
 

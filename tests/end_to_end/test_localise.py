@@ -17,11 +17,10 @@ from helpers.tiny_run import reversal_pairs, train_tiny, write_tsv
 from helpers.toy_translator import train_toy
 from transduce import DecodingOptions
 from transduce.errors import CancelledError, DataError, RunError, SettingError, TransduceError
-from transduce.localise.document import Segment, Span
+from transduce.localise.document import Record, Segment, Span, untranslated_record
 from transduce.localise.formats import read_document
 from transduce.localise.placeholders import check_placeholders, protect
 from transduce.localise.projection import Links
-from transduce.localise.record import Record, untranslated_record
 from transduce.localise.translate import Order, aligner, localisation, localised
 from transduce.tasks.translation.translator import Translator
 

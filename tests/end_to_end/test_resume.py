@@ -23,9 +23,9 @@ from helpers.tiny_run import (
     write_tsv,
 )
 from transduce.training.checkpoints import checkpoint_path, served_weights
-from transduce.training.run_files import checkpoints_of
 from transduce.training.signals import InterruptedTraining
 from transduce.training.step import OptimizerStep
+from transduce.training.weight_files import checkpoints_of
 from transduce.training.weights import read_tensors
 
 KINDS = ("train", "validation")

@@ -28,7 +28,7 @@ from transduce.errors import RunError
 from transduce.loading import load
 from transduce.runs.importing import average_runs
 from transduce.training.checkpoints import check_sums, checkpoint_path, served_weights
-from transduce.training.run_files import checkpoints_of
+from transduce.training.weight_files import checkpoints_of
 from transduce.training.weights import read_tensors
 
 pytestmark = pytest.mark.slow

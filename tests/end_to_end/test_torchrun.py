@@ -25,7 +25,7 @@ from helpers.rank_runs import (
 from helpers.ranks import Ended, RankServer
 from helpers.tiny_run import records
 from transduce.training.checkpoints import checkpoint_path
-from transduce.training.run_files import checkpoints_of
+from transduce.training.weight_files import checkpoints_of
 from transduce.training.weights import read_tensors
 
 

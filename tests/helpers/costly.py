@@ -9,10 +9,9 @@ from helpers.localised_document import Output, word_by_word
 from helpers.message_samples import RUN, docx
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError
-from transduce.localise.document import document_with
+from transduce.localise.document import Record, document_with
 from transduce.localise.formats import read_document
 from transduce.localise.placeholders import PLACEHOLDER, protect
-from transduce.localise.record import Record
 from transduce.localise.sentences import split_sentences
 from transduce.localise.translate import localised
 

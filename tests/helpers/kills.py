@@ -20,7 +20,7 @@ from helpers.ranks import ForkServer
 from helpers.tiny_run import reversal_pairs, write_tsv
 from transduce.settings.sections import merge_settings
 from transduce.training.checkpoints import check_sums
-from transduce.training.run_files import checkpoints_of
+from transduce.training.weight_files import checkpoints_of
 from transduce.training.weights import read_tensors
 
 STEPS = 24

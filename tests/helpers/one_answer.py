@@ -31,8 +31,7 @@ from transduce.runs.importing import import_run
 from transduce.tasks.translation.recipe import TranslationRecipe
 from transduce.tasks.translation.training import new_translator
 from transduce.tasks.translation.translator import Translator
-from transduce.text.listed import CharacterTokenizer, SymbolTokenizer
-from transduce.text.tokenizer import Normalizer
+from transduce.text.tokenizer import CharacterTokenizer, Normalizer, SymbolTokenizer
 
 ROOT = Path(__file__).parents[2]
 KEPT = ROOT / "tests" / "golden" / "one_answer" / "hashes.json"

@@ -12,8 +12,7 @@ from transduce.tasks.translation.recipe import TranslationRecipe
 from transduce.tasks.translation.training import new_translator
 from transduce.tasks.translation.translator import Translator
 from transduce.text import BOS, EOS, PAD
-from transduce.text.listed import SymbolTokenizer
-from transduce.text.tokenizer import Normalizer
+from transduce.text.tokenizer import Normalizer, SymbolTokenizer
 
 WORDS = tuple(f"w{i}" for i in range(36))
 LONGEST = 12

@@ -12,7 +12,7 @@ import tomli_w
 from helpers.ranks import Ended, RankServer, children_of, torchrun, torchrun_environment
 from helpers.tiny_run import records, reversal_pairs, tiny_settings, write_tsv
 from helpers.waiting import PATIENCE, wait_for
-from transduce.training.run_files import checkpoints_of
+from transduce.training.weight_files import checkpoints_of
 
 STEPS = 12
 CHANCE = (

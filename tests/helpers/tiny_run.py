@@ -22,8 +22,8 @@ from transduce.tasks.translation.training import (
     vocabularies,
 )
 from transduce.training.log import TrainingLog
-from transduce.training.run_files import checkpoints_of
 from transduce.training.trainer import Outcome
+from transduce.training.weight_files import checkpoints_of
 
 Pair = tuple[str, str]
 ROUNDS = 10

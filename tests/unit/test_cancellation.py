@@ -17,7 +17,7 @@ from transduce.tasks.language_model.dialogue import Conversation, DialogueRecipe
 from transduce.tasks.language_model.generator import Continuation, Generator
 from transduce.tasks.predictors import attempt
 from transduce.text import train_tokenizer
-from transduce.text.listed import CharactersConfig
+from transduce.text.tokenizer import CharactersConfig
 
 OPTIONS: list[dict[str, Any]] = [
     {"beam_size": 1},

@@ -16,7 +16,6 @@ from helpers.tiny_run import write_tsv
 from transduce import DataError, RunError, SettingError
 from transduce.models.config import EncoderOnlyConfig
 from transduce.tasks.labels import LabelPrediction, load_labels
-from transduce.tasks.text_batches import encode_batches, tokenizer_for
 from transduce.tasks.text_encoder.predictor import TextClassifier
 from transduce.tasks.text_encoder.recipes import (
     ClassificationRecipe,
@@ -24,7 +23,7 @@ from transduce.tasks.text_encoder.recipes import (
     LabelHeadConfig,
 )
 from transduce.tasks.text_inputs import Row, mask_id
-from transduce.tasks.training import labels_for, save_labels
+from transduce.tasks.training import encode_batches, labels_for, save_labels, tokenizer_for
 from transduce.text import BOS, EOS, CharactersConfig, train_tokenizer
 from transduce.training.weights import read_tensors, write_weights
 

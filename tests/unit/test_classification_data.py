@@ -19,10 +19,10 @@ from transduce.data.labelled import (
 )
 from transduce.models.config import EncoderOnlyConfig
 from transduce.tasks.predictors import one_line
-from transduce.tasks.text_batches import EncodedTexts, leave_out_tokens, to_padded
 from transduce.tasks.text_encoder.predictor import TextEmbedder
 from transduce.tasks.text_encoder.recipes import EmbeddedTextConfig, EmbeddingRecipe
 from transduce.tasks.text_inputs import with_special_tokens
+from transduce.tasks.training import EncodedTexts, leave_out_tokens, to_padded
 from transduce.text import BOS, EOS, CharactersConfig, train_tokenizer
 
 

@@ -25,7 +25,7 @@ from transduce.experiments.curves import check_picture, draw_curves
 from transduce.support.tables import table
 from transduce.tasks.evaluation import Evaluation
 from transduce.training.log import Curves, kept_validation, read_curves
-from transduce.training.run_files import checkpoints_of
+from transduce.training.weight_files import checkpoints_of
 
 
 @pytest.fixture(scope="module")

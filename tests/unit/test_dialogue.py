@@ -29,7 +29,7 @@ from transduce.tasks.language_model.dialogue import (
 )
 from transduce.tasks.language_model.task import text_scores
 from transduce.text import BOS, EOS, SubwordConfig, train_tokenizer
-from transduce.text.listed import CharactersConfig
+from transduce.text.tokenizer import CharactersConfig
 from transduce.training.weights import read_tensors
 
 LETTERS = "abcdefgh [/user]<|>012:"

@@ -35,7 +35,7 @@ from transduce.nn.stack_configs import SsruDecoderConfig, TransformerConfig
 from transduce.rows.text_encoder import _row
 from transduce.speech.model_config import SpeechConfig
 from transduce.tasks.table import TASKS
-from transduce.tasks.text_encoder.answerer import Answerer
+from transduce.tasks.text_encoder.predictor import Answerer
 from transduce.tasks.text_encoder.recipes import QuestionAnsweringRecipe
 from transduce.vision.vit import VisionConfig
 

@@ -22,10 +22,12 @@ from transduce import DataError, SettingError
 from transduce.data.batches import DataState
 from transduce.data.encoded import EncodedPairs, LinkRows
 from transduce.metrics.alignment import alignment_scores, alignment_statistics
-from transduce.tasks.translation.alignment import AlignmentOptions, align_pairs, attention_of
-from transduce.tasks.translation.guided_alignment import (
+from transduce.tasks.translation.alignment import (
     AlignmentGuide,
+    AlignmentOptions,
+    align_pairs,
     alignment_loss,
+    attention_of,
     training_links,
 )
 from transduce.tasks.translation.recipe import TranslationRecipe

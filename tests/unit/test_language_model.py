@@ -32,7 +32,7 @@ from transduce.sequence import Padded
 from transduce.tasks.language_model.generator import ContinuationText, Generator
 from transduce.tasks.language_model.task import packed_loss, text_scores
 from transduce.text import BOS, EOS, SubwordConfig, Tokenizer, train_tokenizer
-from transduce.text.listed import CharactersConfig
+from transduce.text.tokenizer import CharactersConfig
 
 LETTERS = "abcdefgh \n"
 CHARACTERS = train_tokenizer(CharactersConfig(), [LETTERS + "."])

@@ -15,9 +15,8 @@ from helpers.message_samples import SAMPLES, docx
 from transduce import DecodingOptions
 from transduce.cli import documents
 from transduce.cli.main import main
-from transduce.localise.document import Segment
+from transduce.localise.document import Record, Segment
 from transduce.localise.formats import read_document
-from transduce.localise.record import Record
 from transduce.localise.translate import localised
 
 pytest.importorskip("sentencex")

@@ -20,9 +20,8 @@ from helpers.costly_families import FAMILIES
 from helpers.message_samples import SAMPLES
 from transduce.errors import CancelledError, DataError
 from transduce.localise.checks import Terms, pseudo_translated
-from transduce.localise.document import document_with
+from transduce.localise.document import Record, document_with
 from transduce.localise.formats import FORMATS, read_document
-from transduce.localise.record import Record
 from transduce.localise.translate import localisation
 from transduce.text.encodings import UTF_16, declared_encoding
 

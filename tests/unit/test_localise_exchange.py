@@ -12,9 +12,8 @@ from helpers.message_samples import PO, SAMPLES
 from transduce.cli.main import main
 from transduce.errors import DataError
 from transduce.localise.checks import pseudo_translated
-from transduce.localise.document import Document, document_with
+from transduce.localise.document import Document, Record, document_with
 from transduce.localise.formats import read_document
-from transduce.localise.record import Record
 from transduce.localise.xliff import Exchange, Translations, written_xliff
 
 NAMESPACE = "{urn:oasis:names:tc:xliff:document:1.2}"

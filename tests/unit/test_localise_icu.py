@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from helpers.localised_document import Output, word_by_word
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError
-from transduce.localise.document import Segment, document_with
+from transduce.localise.document import Record, Segment, document_with
 from transduce.localise.formats import read_document
 from transduce.localise.plurals import parse_message
-from transduce.localise.record import Record
 from transduce.localise.translate import localised
 
 pytest.importorskip("sentencex")

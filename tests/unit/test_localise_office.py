@@ -15,10 +15,9 @@ from helpers.message_samples import docx
 from helpers.office_samples import EPUB, SHEETS, epub, members_of, odf, pptx, shown, xlsx
 from helpers.real_documents import needs_documents, real_documents
 from transduce.errors import DataError
-from transduce.localise.document import Document, LocalisedDocument, document_with
+from transduce.localise.document import Document, LocalisedDocument, Record, document_with
 from transduce.localise.formats import read_document
 from transduce.localise.inline import parts_of
-from transduce.localise.record import Record
 
 OFFICE = (".odt", ".odp", ".ods", ".pptx", ".xlsx", ".epub", ".docx")
 ENTITY = re.compile("&(?:amp|lt|gt);")

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from transduce.localise.checks import checked, faults_by, no_glossary
-from transduce.localise.document import Segment
+from transduce.localise.document import Record, Segment
 from transduce.localise.formats import read_document
-from transduce.localise.record import Record
 
 HEADER = 'msgid ""\nmsgstr "Plural-Forms: nplurals={}; plural={};\\n"\n\n'
 

@@ -10,9 +10,15 @@ import pytest
 from helpers.localised_document import Output
 from transduce import DecodingOptions
 from transduce.errors import DataError
-from transduce.localise.document import Document, Segment, decode, document_with
+from transduce.localise.document import (
+    Document,
+    Record,
+    Segment,
+    decode,
+    document_with,
+    untranslated_record,
+)
 from transduce.localise.formats import read_document
-from transduce.localise.record import Record, untranslated_record
 from transduce.localise.translate import localised
 
 

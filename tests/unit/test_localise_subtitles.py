@@ -15,10 +15,9 @@ from helpers.localised_document import Output, localised_document, word_by_word
 from helpers.real_documents import needs_documents, real_documents
 from transduce import DecodingOptions
 from transduce.errors import DataError
-from transduce.localise.document import Document, Span, document_with
+from transduce.localise.document import Document, Record, Span, document_with
 from transduce.localise.formats import read_document
 from transduce.localise.projection import Links
-from transduce.localise.record import Record
 from transduce.text.scripts import COLUMNS, cut_at, width, wrapped
 
 TIMES = [f"00:00:{n:02},000 --> 00:00:{n:02},900" for n in range(60)]

@@ -15,9 +15,8 @@ from transduce import DecodingOptions
 from transduce.cli import documents
 from transduce.cli.main import main
 from transduce.errors import DataError
-from transduce.localise.document import Segment
+from transduce.localise.document import Record, Segment
 from transduce.localise.formats import read_document
-from transduce.localise.record import Record
 from transduce.localise.target_files import target_path
 from transduce.localise.translate import localised
 

@@ -13,7 +13,7 @@ from transduce.cli import demo as demo_module
 from transduce.cli.demo import COPY
 from transduce.cli.main import main
 from transduce.runs.importing import average_runs
-from transduce.training.run_files import checkpoints_of
+from transduce.training.weight_files import checkpoints_of
 from transduce.training.weights import read_tensors
 
 

@@ -16,7 +16,7 @@ from transduce.data.labelled import Answer, Question
 from transduce.errors import DataError, SettingError
 from transduce.models.config import EncoderOnlyConfig
 from transduce.settings.sections import apply_overrides
-from transduce.tasks.text_encoder.answerer import Answerer, cut_windows, span_scores
+from transduce.tasks.text_encoder.predictor import Answerer, cut_windows, span_scores
 from transduce.tasks.text_encoder.question_answering import (
     encoded_windows,
     span_in,

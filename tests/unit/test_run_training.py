@@ -22,9 +22,9 @@ from transduce import DataError, RunError, SettingError, TrainingError
 from transduce.runs.directory import locked
 from transduce.settings.sections import to_toml
 from transduce.tasks.translation.training import TranslationTraining
-from transduce.training import run_files
+from transduce.training import weight_files
 from transduce.training.checkpoints import served_weights
-from transduce.training.run_files import checkpoints_of
+from transduce.training.weight_files import checkpoints_of
 from transduce.training.weights import read_tensors
 
 
@@ -85,7 +85,7 @@ class TestTrain:
     ) -> None:
         path, _ = train_tiny(data, tmp_path / "run", "training.steps=1")
         before = contents(path)
-        run_files.back_up(path, [f for f in path.iterdir() if f.name != ".lock"])
+        weight_files.back_up(path, [f for f in path.iterdir() if f.name != ".lock"])
         for name in wrote:
             (path / name).write_text("of the new one")
         with pytest.raises(RunError, match="holds a run already"):

@@ -19,7 +19,7 @@ from starlette.applications import Starlette
 import transduce
 from helpers.waiting import wait_for
 from transduce import RunError, SettingError
-from transduce.localise.record import Record
+from transduce.localise.document import Record
 from transduce.serve import service as service_module
 from transduce.serve.calls import Call, RequestError
 from transduce.serve.runs import RunSpec, read_specs

@@ -9,8 +9,7 @@ import pytest
 
 from transduce.decoding.options import MOST_PHRASES
 from transduce.localise.checks import Terms
-from transduce.localise.document import LocalisedDocument
-from transduce.localise.record import untranslated_record
+from transduce.localise.document import LocalisedDocument, untranslated_record
 from transduce.serve import storage
 from transduce.serve.calls import Call, RequestError
 from transduce.serve.dialects.deepl import document_name, with_elements, without_elements

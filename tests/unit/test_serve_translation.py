@@ -13,8 +13,7 @@ import pytest
 from helpers.waiting import wait_for
 from transduce import DecodingOptions
 from transduce.errors import DataError, TransduceError, UnknownTextError
-from transduce.localise.document import Span
-from transduce.localise.record import Record
+from transduce.localise.document import Record, Span
 from transduce.serve import translator
 from transduce.serve.calls import Call, RequestError
 from transduce.serve.metrics import Metrics

@@ -20,7 +20,7 @@ from transduce.training import trainer as trainer_module
 from transduce.training.checkpoints import checkpoint_path
 from transduce.training.config import Constant, Cosine
 from transduce.training.log import kept_scores
-from transduce.training.run_files import checkpoints_of
+from transduce.training.weight_files import checkpoints_of
 from transduce.training.weights import read_tensors, weights_of
 
 

@@ -29,7 +29,7 @@ from transduce.training.config import (
 )
 from transduce.training.loss import cross_entropy
 from transduce.training.optimizer import build_optimizer
-from transduce.training.run_files import checkpoints_of
+from transduce.training.weight_files import checkpoints_of
 from transduce.training.weights import (
     MovingAverage,
     average,

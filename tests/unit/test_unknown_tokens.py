@@ -16,9 +16,8 @@ from transduce.interop.tokenizers import ENCODER, read_tokenizer
 from transduce.recipes import parse_recipe
 from transduce.tasks.language_model.dialogue import TrainedDialogue
 from transduce.tasks.language_model.task import TrainedLanguageModel
-from transduce.tasks.text_encoder.answerer import Answerer
 from transduce.tasks.text_encoder.mask_filler import MaskFiller
-from transduce.tasks.text_encoder.predictor import TextClassifier, TextEmbedder
+from transduce.tasks.text_encoder.predictor import Answerer, TextClassifier, TextEmbedder
 from transduce.tasks.translation.alignment import AlignmentOptions, align_pairs
 from transduce.tasks.vocabularies import UnknownTokens, check_known
 from transduce.text import (

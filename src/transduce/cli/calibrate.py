@@ -137,7 +137,7 @@ def shortlist(run: Path, /, *, likely: Count = 50, frequent: Natural = 200) -> N
     from transduce.tasks.translation.recipe import read_pairs_of
     from transduce.tasks.translation.shortlist import coverage, learn_shortlist, save_shortlist
     from transduce.tasks.translation.training import training_pairs
-    from transduce.training.run_files import cache_of
+    from transduce.training.weight_files import cache_of
 
     translator = transduce.load(run, "cpu").translator
     recipe, source, target = translator.recipe, translator.source, translator.target

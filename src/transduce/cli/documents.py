@@ -25,12 +25,21 @@ from transduce.localise.checks import (
     pseudo_translated,
     read_entries,
 )
-from transduce.localise.document import Document, LocalisedDocument, Segment, State, document_with
+from transduce.localise.document import (
+    CUT_OFF,
+    Document,
+    LocalisedDocument,
+    Record,
+    Segment,
+    State,
+    document_with,
+    report_page,
+    untranslated_record,
+)
 from transduce.localise.formats import DATA, FORMATS, MARKED, read_document
 from transduce.localise.fuzzy import FuzzyMemory
 from transduce.localise.lock import CHANGED, Lock, Version, Written, lock_of, read_lock, updated
 from transduce.localise.memory import with_matches
-from transduce.localise.record import CUT_OFF, Record, report_page, untranslated_record
 from transduce.localise.target_files import merged_target, target_path, with_gaps
 from transduce.localise.term_files import in_columns, read_tbx
 from transduce.localise.translate import Order, Translated, aligner, localised

@@ -12,7 +12,7 @@ from transduce.cli.options import AS_IN_RECIPE, Decoding, Flag, Machine, with_de
 from transduce.errors import DataError, SettingError
 
 if TYPE_CHECKING:
-    from transduce.localise.record import Record
+    from transduce.localise.document import Record
 
 
 @with_decoding("translation")

@@ -109,7 +109,7 @@ class StudentPlan:
         """Generate the pairs of `job` with `model`."""
         from transduce.runs.directory import SYNTHETIC, locked
         from transduce.runs.synthetic import make_pairs
-        from transduce.training.run_files import check_written_to
+        from transduce.training.weight_files import check_written_to
 
         check_written_to(self.run)
         with locked(self.run):

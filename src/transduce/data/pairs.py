@@ -24,7 +24,7 @@ from transduce.data.tables import Column, json_records, numbered_csv_rows, tsv_r
 from transduce.data.text_files import Entities, is_plain, read_lines, unescaped
 from transduce.errors import DataError, writing
 from transduce.settings.sections import ByKind, section
-from transduce.text.listed import mark
+from transduce.text.tokenizer import mark
 
 
 @section

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import SettingError
 from transduce.text import CharacterTokenizer, Tokenizer
-from transduce.text.listed import ListedTokenizer
 from transduce.text.scripts import UNSPACED
-from transduce.text.tokenizer import UNK
+from transduce.text.tokenizer import UNK, ListedTokenizer
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -16,8 +16,8 @@ from transduce.nn.stack_configs import TransformerConfig, head_width
 from transduce.settings.sections import outside
 from transduce.text import SPECIAL_TOKENS, MarianTokenizer, Tokenizer
 from transduce.text.imported import piece_table
-from transduce.text.listed import ListedTokenizer
 from transduce.text.subword import SubwordTokenizer
+from transduce.text.tokenizer import ListedTokenizer
 
 Precision = Literal["int8", "float32"]
 """Numbers of matrices in a page; vectors are float32 in both."""

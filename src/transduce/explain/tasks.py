@@ -46,11 +46,10 @@ from transduce.settings.sections import to_dict
 from transduce.tasks.language_model.generator import Continuation
 from transduce.tasks.language_model.recommendation import Recommender
 from transduce.tasks.language_model.task import DocumentModel
-from transduce.tasks.text_batches import rows_padded
-from transduce.tasks.text_encoder.answerer import Answerer
 from transduce.tasks.text_encoder.mask_filler import MaskFiller
-from transduce.tasks.text_encoder.predictor import TextClassifier, TextEmbedder
+from transduce.tasks.text_encoder.predictor import Answerer, TextClassifier, TextEmbedder
 from transduce.tasks.text_inputs import Row, encode_counting_cuts, mask_id, with_special_tokens
+from transduce.tasks.training import rows_padded
 from transduce.tasks.translation.text_translator import SourceText
 from transduce.tasks.translation.translator import Translator
 from transduce.text import BOS, EOS, PAD, UNK, Tokenizer, token_names

@@ -19,6 +19,7 @@ from transduce.localise.document import (
     Edit,
     Kind,
     Reading,
+    Record,
     Segment,
     Span,
     Tag,
@@ -36,7 +37,6 @@ from transduce.localise.inline import (
     trimmed,
 )
 from transduce.localise.languages import is_right_to_left
-from transduce.localise.record import Record
 from transduce.localise.xml import DECLARED
 from transduce.text.encodings import declared_encoding
 

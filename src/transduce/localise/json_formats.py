@@ -11,11 +11,19 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from transduce.errors import DataError
-from transduce.localise.document import DecodedText, Document, Edit, Reading, Segment, Span, State
+from transduce.localise.document import (
+    DecodedText,
+    Document,
+    Edit,
+    Reading,
+    Record,
+    Segment,
+    Span,
+    State,
+)
 from transduce.localise.languages import of_other_languages
 from transduce.localise.message_format import message_at
 from transduce.localise.plurals import CATEGORY_NAMES, HEAD, origins
-from transduce.localise.record import Record
 from transduce.localise.units import (
     Member,
     Unit,

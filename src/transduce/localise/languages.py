@@ -3,8 +3,7 @@
 import re
 from pathlib import PurePath
 
-from transduce.localise.document import Reading
-from transduce.localise.record import Record
+from transduce.localise.document import Reading, Record
 from transduce.text.languages import EQUAL, NAMES, SHORT, canonical
 
 RIGHT_TO_LEFT = "ar arc ars arz ckb dv fa iw ks nqo ps sd syr ug ur yi"

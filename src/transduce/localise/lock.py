@@ -13,9 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from transduce.errors import DataError
-from transduce.localise.document import Document, Edit, Segment
+from transduce.localise.document import Document, Edit, Record, Segment
 from transduce.localise.languages import LANGUAGES, base_of
-from transduce.localise.record import Record
 from transduce.localise.units import digest
 from transduce.localise.xml import Archive
 

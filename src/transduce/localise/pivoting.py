@@ -8,15 +8,16 @@ from transduce.localise.document import (
     Check,
     LocalisedDocument,
     Reading,
+    Record,
     Segment,
     document_with,
     unchecked,
+    untranslated_record,
 )
 from transduce.localise.formats import read_document
 from transduce.localise.html import read_html
 from transduce.localise.inline import parts_of
 from transduce.localise.memory import with_matches
-from transduce.localise.record import Record, untranslated_record
 from transduce.localise.translate import Answer, Order, Work, localisation
 
 T = TypeVar("T")

@@ -16,6 +16,7 @@ from transduce.localise.document import (
     Document,
     Edit,
     Reading,
+    Record,
     Segment,
     Span,
     State,
@@ -28,7 +29,6 @@ from transduce.localise.languages import (
     of_other_languages,
 )
 from transduce.localise.plurals import RULE, PluralForm, gettext_forms, rule_of, takes_singular
-from transduce.localise.record import Record
 from transduce.localise.units import Unit, document_of, framed
 from transduce.text.encodings import text_codec
 

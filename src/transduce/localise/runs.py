@@ -19,13 +19,13 @@ from transduce.localise.document import (
     Document,
     Edit,
     Kind,
+    Record,
     Segment,
     Span,
     Tag,
     spliced,
 )
 from transduce.localise.inline import check_tags, core, escaped, from_markup, to_file, to_markup
-from transduce.localise.record import Record
 from transduce.localise.units import BREAK, CONTROL, framed
 from transduce.localise.xml import Element
 

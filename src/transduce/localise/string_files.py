@@ -5,11 +5,10 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 
 from transduce.errors import DataError
-from transduce.localise.document import DecodedText, Document, Edit, Reading, Span
+from transduce.localise.document import DecodedText, Document, Edit, Reading, Record, Span
 from transduce.localise.inline import parts_of
 from transduce.localise.message_format import message_at, to_message
 from transduce.localise.plurals import CATEGORY_NAMES
-from transduce.localise.record import Record
 from transduce.localise.units import Member, Unit, document_of, member_at, shortened, unit_in_place
 from transduce.localise.xml_formats import read_xml_document
 

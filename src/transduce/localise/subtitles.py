@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from transduce.errors import DataError
-from transduce.localise.document import Document, Edit, Reading, Segment, Span, Tag, parsed
+from transduce.localise.document import Document, Edit, Reading, Record, Segment, Span, Tag, parsed
 from transduce.localise.inline import check_tags, core, in_one_line, to_file, to_markup, trimmed
 from transduce.localise.languages import code_page, of_other_languages
-from transduce.localise.record import Record
 from transduce.localise.units import document_of
 from transduce.text.scripts import (
     COLUMNS,

@@ -26,12 +26,19 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import CancelledError, DataError, TransduceError, UnknownTextError
 from transduce.localise.checks import too_long
-from transduce.localise.document import Check, Segment, Span, unchecked
+from transduce.localise.document import (
+    CUT_OFF,
+    Check,
+    Record,
+    Segment,
+    Span,
+    unchecked,
+    untranslated_record,
+)
 from transduce.localise.inline import parts_of
 from transduce.localise.placeholders import PLACEHOLDER, Protected, check_placeholders, protect
 from transduce.localise.plurals import has_choice, parse_message
 from transduce.localise.projection import Links, cut_by_links, detagged, projected
-from transduce.localise.record import CUT_OFF, Record, untranslated_record
 from transduce.localise.sentences import Sentences, split_sentences, unwrapped
 from transduce.text.offsets import token_spans
 from transduce.text.scripts import has_words, visible

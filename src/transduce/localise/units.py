@@ -7,9 +7,8 @@ from functools import partial
 from typing import NamedTuple
 
 from transduce.errors import DataError
-from transduce.localise.document import DecodedText, Document, Edit, Segment, Span
+from transduce.localise.document import DecodedText, Document, Edit, Record, Segment, Span
 from transduce.localise.plurals import origins
-from transduce.localise.record import Record
 
 BREAK = re.compile("\r\n?|[\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 _CLASS = "(?:fa[bdlrst]?|mdi|bi|ti|icon|btn|glyphicon)"

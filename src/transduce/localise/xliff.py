@@ -19,16 +19,17 @@ from transduce.localise.document import (
     Document,
     Edit,
     Reading,
+    Record,
     Segment,
     Span,
     State,
     parsed,
     partners,
+    untranslated_record,
 )
 from transduce.localise.inline import from_markup, parts_of, with_tags
 from transduce.localise.languages import names_language, of_other_languages
 from transduce.localise.lock import Named, changed, matched
-from transduce.localise.record import Record, untranslated_record
 from transduce.localise.units import Unit, document_of, shortened
 from transduce.localise.xml import ATTRIBUTE, Element, Text, blank_before, read_xml, xml_text
 

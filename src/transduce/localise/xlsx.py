@@ -3,11 +3,10 @@
 import re
 from collections.abc import Iterator, Mapping
 
-from transduce.localise.document import Document, Edit, Reading, Span
+from transduce.localise.document import Document, Edit, Reading, Record, Span
 from transduce.localise.drawing import PROPERTIES, drawing_texts
 from transduce.localise.inline import to_markup
 from transduce.localise.languages import is_right_to_left
-from transduce.localise.record import Record
 from transduce.localise.runs import (
     NO_FORMAT,
     Format,

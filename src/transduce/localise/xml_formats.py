@@ -7,11 +7,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from transduce.errors import DataError
-from transduce.localise.document import DecodedText, Document, Edit, Reading, Segment, Span, State
+from transduce.localise.document import (
+    DecodedText,
+    Document,
+    Edit,
+    Reading,
+    Record,
+    Segment,
+    Span,
+    State,
+)
 from transduce.localise.inline import escaped, from_markup, parts_of
 from transduce.localise.languages import of_other_languages
 from transduce.localise.plurals import CATEGORY_NAMES, number_of_forms
-from transduce.localise.record import Record
 from transduce.localise.units import Member, Unit, document_of, shortened, unit_in_place
 from transduce.localise.xliff import read_xliff
 from transduce.localise.xml import Element, Text, blank_before, read_xml, xml_text

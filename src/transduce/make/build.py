@@ -55,8 +55,8 @@ from transduce.runs.training import train
 from transduce.settings.sections import load_toml, to_dict
 from transduce.tasks.evaluation import Evaluation
 from transduce.tasks.translation.recipe import TranslationRecipe
-from transduce.training.run_files import checkpoints_of
 from transduce.training.signals import InterruptedTraining
+from transduce.training.weight_files import checkpoints_of
 from transduce.training.weights import write_text
 
 logger = logging.getLogger("transduce")

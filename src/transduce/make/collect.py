@@ -19,7 +19,7 @@ from transduce.localise.formats import read_document
 from transduce.make.columns import Cells, columns_of
 from transduce.support.files import from_json
 from transduce.text.languages import canonical, language_of
-from transduce.text.listed import mark
+from transduce.text.tokenizer import mark
 
 logger = logging.getLogger("transduce")
 

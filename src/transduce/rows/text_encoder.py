@@ -11,9 +11,8 @@ from transduce.tasks.labels import load_labels
 from transduce.tasks.recipe import Recipe
 from transduce.tasks.task import Predictor, Task, imported
 from transduce.tasks.text_encoder import recipes
-from transduce.tasks.text_encoder.answerer import Answerer
 from transduce.tasks.text_encoder.mask_filler import MaskFiller
-from transduce.tasks.text_encoder.predictor import NativeRun, TextClassifier, TextEmbedder
+from transduce.tasks.text_encoder.predictor import Answerer, NativeRun, TextClassifier, TextEmbedder
 from transduce.tasks.text_inputs import tokenizer_of
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from transduce.tasks.labels import load_labels
 from transduce.tasks.task import Task
 from transduce.tasks.text_inputs import tokenizer_of
 from transduce.tasks.training import loader
-from transduce.training.run_files import cache_of
+from transduce.training.weight_files import cache_of
 from transduce.vision import captioning, classification
 from transduce.vision import explaining as explained
 

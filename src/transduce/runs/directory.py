@@ -45,12 +45,17 @@ from transduce.tasks.model_card import card_text, code, data_told, file_name, sc
 from transduce.tasks.provenance import PROVENANCE, inherit_provenance, provenance_text
 from transduce.tasks.recipe import Recipe
 from transduce.tasks.table import TASKS
-from transduce.training import run_files
+from transduce.training import weight_files
 from transduce.training.distributed import job_name, restarts, restarts_can_follow
 from transduce.training.film import FILM
 from transduce.training.log import DIRECTORY as BAD_BATCHES
-from transduce.training.run_files import check_files, check_name, check_written_to, checkpoints_of
 from transduce.training.trainer import Outcome
+from transduce.training.weight_files import (
+    check_files,
+    check_name,
+    check_written_to,
+    checkpoints_of,
+)
 from transduce.training.weights import write_text, write_weights
 
 logger = logging.getLogger("transduce")
@@ -83,14 +88,14 @@ def claimed(path: Path, recipe: Recipe, resume: bool, overwrite: bool) -> Iterat
     check_available(path, recipe, resume, overwrite)
     with locked(path):
         if resume:
-            run_files.finish_restore(path)
+            weight_files.finish_restore(path)
         else:
-            run_files.restore(path, _made_by_a_run)  # where an attempt to replace it was killed
+            weight_files.restore(path, _made_by_a_run)  # where an attempt to replace it was killed
         check_available(path, recipe, resume, overwrite)  # another may have made a run meanwhile
         if resume:
             _log_changes(path, recipe)
         else:
-            run_files.back_up(path, list(_made_by_a_run(path)))
+            weight_files.back_up(path, list(_made_by_a_run(path)))
         if restarts_can_follow():
             write_text(path / JOB, job_name())
         else:
@@ -99,9 +104,9 @@ def claimed(path: Path, recipe: Recipe, resume: bool, overwrite: bool) -> Iterat
             yield
         except BaseException:
             if not resume:
-                run_files.restore(path, _made_by_a_run)
+                weight_files.restore(path, _made_by_a_run)
             raise
-        run_files.discard(path)
+        weight_files.discard(path)
 
 
 def is_begun_by_this_job(path: Path) -> bool:
@@ -152,7 +157,7 @@ def vocabularies_of(path: Path) -> list[Path]:
 
 
 def _holds_other_things(path: Path) -> bool:
-    aside = (run_files.WHOLE, run_files.MOVING, run_files.GONE)
+    aside = (weight_files.WHOLE, weight_files.MOVING, weight_files.GONE)
     # recipe.toml.tmp where a first try was killed at once
     of_transduce = (".lock", JOB, SYNTHETIC, MADE, "recipe.toml.tmp", *aside)
     return any(file.name not in of_transduce for file in path.iterdir())

@@ -31,7 +31,7 @@ from transduce.tasks.translation.recipe import TranslationRecipe
 from transduce.tasks.translation.shortlist import save_shortlist
 from transduce.tasks.vocabularies import saved_vocabularies
 from transduce.training.checkpoints import served_weights
-from transduce.training.run_files import checkpoints_of
+from transduce.training.weight_files import checkpoints_of
 from transduce.training.weights import average, in_levels, read_tensors, write_text, write_weights
 
 logger = logging.getLogger("transduce")

@@ -63,8 +63,7 @@ from transduce.tasks.task import Prediction, Predictor
 from transduce.tasks.translation.text_translator import Translation
 from transduce.tasks.translation.translator import Translator
 from transduce.text import Tokenizer
-from transduce.training.run_files import checkpoints_of
-from transduce.training.weight_files import read_weights_header
+from transduce.training.weight_files import checkpoints_of, read_weights_header
 
 if TYPE_CHECKING:
     from torch import nn

@@ -34,7 +34,7 @@ from transduce.support.work import chunks
 from transduce.tasks.provenance import read_provenance, write_provenance
 from transduce.tasks.translation.recipe import Corpus, DataConfig, TranslationRecipe, read_pairs_of
 from transduce.training.log import ProgressCounter
-from transduce.training.run_files import check_written_to
+from transduce.training.weight_files import check_written_to
 from transduce.training.weights import sha256_of, write_text
 
 logger = logging.getLogger("transduce")

@@ -21,9 +21,8 @@ from weakref import WeakSet
 
 from transduce.errors import DataError, SettingError
 from transduce.localise.checks import Glossary, no_glossary
-from transduce.localise.document import LocalisedDocument
+from transduce.localise.document import LocalisedDocument, Record
 from transduce.localise.pivoting import Round, sample_of
-from transduce.localise.record import Record
 from transduce.serve.calls import Call, RequestError, bounded, busy, invalid, unavailable
 from transduce.serve.metrics import Metrics
 from transduce.serve.processes import DocumentProcesses

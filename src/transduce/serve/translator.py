@@ -18,7 +18,13 @@ from starlette.responses import JSONResponse
 
 from transduce.errors import DataError, SettingError, TransduceError, UnknownTextError
 from transduce.localise.checks import Glossary, no_glossary
-from transduce.localise.document import LocalisedDocument, Segment
+from transduce.localise.document import (
+    CUT_OFF,
+    LocalisedDocument,
+    Record,
+    Segment,
+    untranslated_record,
+)
 from transduce.localise.pivoting import (
     Leg,
     Path,
@@ -29,7 +35,6 @@ from transduce.localise.pivoting import (
     pivoted_pages,
 )
 from transduce.localise.placeholders import SIGNS, protect
-from transduce.localise.record import CUT_OFF, Record, untranslated_record
 from transduce.localise.sentences import Sentences, split_sentences
 from transduce.localise.translate import Order, answer_of, check_translation, parted_orders
 from transduce.serve.calls import Call, RequestError, bounded, invalid

@@ -27,8 +27,7 @@ from transduce.speech.prompt import LATEST_START, STEP, Encoded, RecordingSearch
 from transduce.speech.recipe import SpeechRecipe
 from transduce.speech.recogniser import Recogniser, new_recogniser
 from transduce.tasks.vocabularies import missing_tokenizers, saved_tokenizer
-from transduce.training.run_files import cache_of
-from transduce.training.weight_files import read_plain_weights
+from transduce.training.weight_files import cache_of, read_plain_weights
 
 if TYPE_CHECKING:
     from transduce.speech.model import SpeechModel

@@ -19,7 +19,7 @@ from transduce.speech.model_config import SpecAugmentConfig
 from transduce.speech.recipe import SplitRecordings, normalised, utterance_statistics
 from transduce.training.config import FineTuneConfig
 from transduce.training.distributed import Ranks
-from transduce.training.run_files import checkpoints_of, read_json_of
+from transduce.training.weight_files import checkpoints_of, read_json_of
 from transduce.training.weights import write_text
 
 NOISE_SECONDS = 4

@@ -40,14 +40,13 @@ from transduce.speech.synthesiser import Synthesiser, SynthesisRecipe, free_scor
 from transduce.support.work import available_cores
 from transduce.tasks.labels import load_labels
 from transduce.tasks.recipe import Split, warn_of_few
-from transduce.tasks.text_batches import tokenizer_for
 from transduce.tasks.text_inputs import tokenizer_of
-from transduce.tasks.training import SequenceTraining, with_weights
+from transduce.tasks.training import SequenceTraining, tokenizer_for, with_weights
 from transduce.training.config import FineTuneConfig
 from transduce.training.distributed import Ranks
 from transduce.training.fine_tuning import AdaptWeights
 from transduce.training.loss import LossSums
-from transduce.training.run_files import cache_of, checkpoints_of
+from transduce.training.weight_files import cache_of, checkpoints_of
 from transduce.training.weights import write_text
 
 WIDTH = 0.2

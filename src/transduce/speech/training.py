@@ -60,14 +60,19 @@ from transduce.speech.recogniser import Recogniser, every, new_recogniser, posit
 from transduce.speech.step_search import SpeechSearch
 from transduce.support.work import available_cores
 from transduce.tasks.recipe import Split, check_decoding, warn_of_few
-from transduce.tasks.text_batches import tokenizer_for
 from transduce.tasks.text_inputs import tokenizer_of
-from transduce.tasks.training import SequenceTraining, TargetBatch, find_device, with_weights
+from transduce.tasks.training import (
+    SequenceTraining,
+    TargetBatch,
+    find_device,
+    tokenizer_for,
+    with_weights,
+)
 from transduce.text import BOS, EOS, PAD, Tokenizer
 from transduce.training.fine_tuning import fingerprint
 from transduce.training.log import ProgressCounter
 from transduce.training.loss import IGNORED, LossSums, token_loss
-from transduce.training.run_files import cache_of
+from transduce.training.weight_files import cache_of
 from transduce.training.weights import weights_of
 
 logger = logging.getLogger("transduce")

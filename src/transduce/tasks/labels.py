@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from transduce.errors import RunError, printable_name
-from transduce.training.run_files import read_json_of
+from transduce.training.weight_files import read_json_of
 
 logger = logging.getLogger("transduce")
 

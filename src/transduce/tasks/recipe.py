@@ -29,8 +29,7 @@ from transduce.settings.sections import (
     to_dict,
 )
 from transduce.training.config import RDropTrainingConfig, TrainingConfig
-from transduce.training.run_files import check_files
-from transduce.training.weight_files import read_weights_header
+from transduce.training.weight_files import check_files, read_weights_header
 
 Root = Annotated[str, BeforeValidator(expanded_path)]
 """Directory that relative paths start from; may contain `~` and `$VARIABLE`."""

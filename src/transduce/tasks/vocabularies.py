@@ -8,9 +8,8 @@ from pathlib import Path
 
 from transduce.errors import RunError, UnknownTextError
 from transduce.text import Tokenizer, load_tokenizer
-from transduce.text.listed import ListedTokenizer
 from transduce.text.offsets import token_spans
-from transduce.text.tokenizer import UNK
+from transduce.text.tokenizer import UNK, ListedTokenizer
 
 
 def saved_tokenizer(run: Path, name: str = "tokenizer") -> Tokenizer | None:

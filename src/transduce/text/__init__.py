@@ -9,12 +9,6 @@ from transduce.text.build import (
 )
 from transduce.text.hugging_face import HuggingFaceTokenizer
 from transduce.text.imported import ImportedConfig, MarianTokenizer, Numbering
-from transduce.text.listed import (
-    CharactersConfig,
-    CharacterTokenizer,
-    SymbolsConfig,
-    SymbolTokenizer,
-)
 from transduce.text.subword import SubwordConfig, SubwordTokenizer
 from transduce.text.tokenizer import (
     BOS,
@@ -22,7 +16,11 @@ from transduce.text.tokenizer import (
     PAD,
     SPECIAL_TOKENS,
     UNK,
+    CharactersConfig,
+    CharacterTokenizer,
     Normalizer,
+    SymbolsConfig,
+    SymbolTokenizer,
     Tokenizer,
     token_names,
 )

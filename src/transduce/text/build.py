@@ -12,15 +12,15 @@ from transduce.settings.sections import ByKind, section
 from transduce.support.files import from_json
 from transduce.text.hugging_face import HuggingFaceTokenizer
 from transduce.text.imported import ImportedConfig, MarianTokenizer
-from transduce.text.listed import (
+from transduce.text.subword import SubwordConfig, SubwordTokenizer
+from transduce.text.tokenizer import (
     CharactersConfig,
     CharacterTokenizer,
     SymbolsConfig,
     SymbolTokenizer,
+    Tokenizer,
     read_listed,
 )
-from transduce.text.subword import SubwordConfig, SubwordTokenizer
-from transduce.text.tokenizer import Tokenizer
 
 
 @section

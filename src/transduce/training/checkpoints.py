@@ -32,8 +32,7 @@ from transduce.training.distributed import (
     shapes_of_shards,
     write_shards,
 )
-from transduce.training.run_files import checkpoints_of
-from transduce.training.weight_files import names_today
+from transduce.training.weight_files import checkpoints_of, names_today
 from transduce.training.weights import (
     MovingAverage,
     check_weights,

@@ -34,7 +34,7 @@ from transduce.nn.attention import CrossAttention
 from transduce.nn.transformer import DecoderLayer, EncoderLayer
 from transduce.training.config import TrainingConfig
 from transduce.training.loss import LossSums
-from transduce.training.rank_watch import watch
+from transduce.training.signals import watch
 from transduce.training.task import TrainingTask
 
 T = TypeVar("T")

@@ -26,10 +26,15 @@ from transduce.training.config import TrainingConfig
 from transduce.training.distributed import Ranks, Shards, gathered_on_main, is_sharded
 from transduce.training.fine_tuning import Adapter
 from transduce.training.log import TrainingLog
-from transduce.training.run_files import checkpoints_of
 from transduce.training.signals import Signals, StoppedValidation
 from transduce.training.task import TrainingTask
-from transduce.training.weight_files import ORIGIN, count_in_mean, mean_origin, step_origin
+from transduce.training.weight_files import (
+    ORIGIN,
+    checkpoints_of,
+    count_in_mean,
+    mean_origin,
+    step_origin,
+)
 from transduce.training.weights import (
     MovingAverage,
     averaged_weights,

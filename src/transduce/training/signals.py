@@ -1,10 +1,18 @@
-"""Signals: an orderly end after the present step."""
+"""Signals, and the watch over other ranks: an orderly end after the present step."""
 
 import contextlib
+import json
+import logging
+import os
+import shutil
 import signal
+import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType
 
 ENDING = (signal.SIGINT, signal.SIGTERM)
@@ -69,3 +77,104 @@ class Signals:
         if self._may_raise:
             self._may_raise = False
             raise StoppedValidation
+
+
+logger = logging.getLogger("transduce")
+
+SILENCE = 60.0
+"""Seconds of waiting before the first message; each further one waits twice as long."""
+INTERVAL = 5.0
+"""Seconds between two looks at the others."""
+
+
+@dataclass
+class _News:
+    """What is known of another rank: its calls and its beats, and when these last changed."""
+
+    host: str = ""
+    calls: int = 0
+    beats: int = 0
+    heard: float = 0.0
+
+
+class RankWatch:
+    """Count of this rank's collective calls, and a thread that looks at those of the others."""
+
+    def __init__(self) -> None:
+        self._calls = 0
+        self._since: float | None = None  # beginning of the call under way
+
+    @contextlib.contextmanager
+    def call(self) -> Iterator[None]:
+        """A collective call: this rank waits within the context."""
+        self._calls, self._since = self._calls + 1, time.monotonic()
+        try:
+            yield
+        finally:
+            self._since = None
+
+    @contextlib.contextmanager
+    def over(self, run: Path, rank: int, world: int, seconds: float) -> Iterator[None]:
+        """Look at the other ranks within the context; end this process if it waits longer."""
+        if world == 1:
+            yield
+            return
+        directory, end = run / ".ranks", threading.Event()
+        arguments = (directory, rank, world, seconds, end)
+        threading.Thread(target=self._watch, args=arguments, name="rank-watch", daemon=True).start()
+        try:
+            yield
+        finally:
+            end.set()
+            if rank == 0:
+                shutil.rmtree(directory, ignore_errors=True)
+
+    def _watch(
+        self, directory: Path, rank: int, world: int, seconds: float, end: threading.Event
+    ) -> None:
+        watched = range(1, world) if rank == 0 else range(1) if rank == 1 else range(0)
+        others = {other: _News(heard=time.monotonic()) for other in watched}
+        beats, told = 0, 0.0
+        while not end.wait(min(INTERVAL, seconds / 10)):
+            beats += 1
+            with contextlib.suppress(OSError, ValueError):  # removed at the end, or half written
+                directory.mkdir(exist_ok=True)
+                news = {"host": socket.gethostname(), "calls": self._calls, "beats": beats}
+                (directory / f"{rank}.json").write_text(json.dumps(news))
+            for other in others:
+                self._hear(others, other, directory / f"{other}.json")
+            since = self._since
+            waited = time.monotonic() - since if since is not None else 0.0
+            awaited = self._awaited(others, rank, waited)
+            if not awaited:
+                told = 0.0
+            elif told and waited > seconds:
+                logger.error(
+                    "waited %.3g minutes for %s (training.rank_timeout): training stops; continue "
+                    "with --resume",
+                    waited / 60,
+                    awaited,
+                )
+                os._exit(1)  # the main thread waits in PyTorch for an answer
+            elif waited > max(2 * told, min(SILENCE, seconds / 2)):
+                logger.error("waiting for %s for %.0f s", awaited, waited)
+                told = waited
+
+    def _hear(self, others: dict[int, _News], other: int, path: Path) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            news = json.loads(path.read_bytes())
+            if news["beats"] != others[other].beats:
+                others[other] = _News(**news, heard=time.monotonic())
+
+    def _awaited(self, others: dict[int, _News], rank: int, waited: float) -> str:
+        """Ranks that have not come to the call under way; of rank 0, only if it is silent."""
+        return ", ".join(
+            f"process {other}" + (f" on {news.host}" if news.host else "")
+            for other, news in others.items()
+            if news.calls < self._calls
+            and (rank == 0 or time.monotonic() - news.heard > 0.9 * waited)
+        )
+
+
+watch = RankWatch()
+"""The watch of this process."""

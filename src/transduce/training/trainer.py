@@ -34,10 +34,8 @@ from transduce.training.log import (
     save_batches,
 )
 from transduce.training.optimizer import build_optimizer
-from transduce.training.rank_watch import watch
-from transduce.training.run_files import checkpoints_of, discard
 from transduce.training.selection import Checkpointer, Selection
-from transduce.training.signals import InterruptedTraining, Signals
+from transduce.training.signals import InterruptedTraining, Signals, watch
 from transduce.training.step import (
     NonFiniteError,
     OptimizerStep,
@@ -46,6 +44,7 @@ from transduce.training.step import (
     recompute_layers,
 )
 from transduce.training.task import PacedTask, TrainingTask
+from transduce.training.weight_files import checkpoints_of, discard
 from transduce.training.weights import (
     MovingAverage,
     checksum,

@@ -25,13 +25,12 @@ from transduce.settings.sections import section
 from transduce.tasks.predictors import EvaluationSet, FilePredictor
 from transduce.tasks.recipe import Recipe, Split, check_decoding, check_selection, warn_of_few
 from transduce.tasks.task import Example
-from transduce.tasks.text_batches import tokenizer_for
 from transduce.tasks.text_inputs import READ_AT_ONCE, EncoderTextConfig
-from transduce.tasks.training import SequenceTraining, TargetBatch
+from transduce.tasks.training import SequenceTraining, TargetBatch, tokenizer_for
 from transduce.text import BOS, EOS, PAD, Tokenizer
 from transduce.training.config import FineTuneConfig
 from transduce.training.loss import LossSums, token_loss
-from transduce.training.run_files import cache_of
+from transduce.training.weight_files import cache_of
 from transduce.vision.images import (
     AugmentationConfig,
     ImageConfig,

@@ -38,7 +38,7 @@ from transduce.tasks.training import (
 )
 from transduce.training.config import FineTuneConfig
 from transduce.training.loss import IGNORED, LossSums
-from transduce.training.run_files import cache_of
+from transduce.training.weight_files import cache_of
 from transduce.vision.images import AugmentationConfig, ImageConfig, changed, normalise_pixels
 from transduce.vision.splits import (
     ImageDataConfig,

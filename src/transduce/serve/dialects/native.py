@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from transduce.errors import TransduceError
-from transduce.localise.record import Record
+from transduce.localise.document import Record
 from transduce.serve.calls import Call, invalid, unavailable, watched
 from transduce.serve.dialects.dialect import POST, Dialect, Endpoint, event, streamed
 from transduce.serve.requests import Fields, missing, request_texts

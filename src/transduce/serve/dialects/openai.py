@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from transduce.localise.record import Record
+from transduce.localise.document import Record
 from transduce.serve.calls import Call, invalid, watched
 from transduce.serve.dialects.dialect import POST, Dialect, Endpoint, event, long_answer, streamed
 from transduce.serve.dialects.openai_audio import Speeches, Transcriptions

@@ -53,8 +53,8 @@ from transduce.tasks.evaluation import Evaluation
 from transduce.tasks.language_model.task import PackedTraining, check_block
 from transduce.tasks.recipe import Recipe, Split, TrainingData, check_selection, check_trainable
 from transduce.tasks.task import Example, OnDevice
-from transduce.tasks.text_batches import to_padded, tokenizer_for
 from transduce.tasks.text_inputs import EncoderTextConfig as TokenizerSection
+from transduce.tasks.training import to_padded, tokenizer_for
 from transduce.text import BOS, SPECIAL_TOKENS, SymbolsConfig, Tokenizer
 from transduce.text.tokenizer import UNK
 from transduce.training.config import FineTuneConfig

@@ -60,15 +60,14 @@ from transduce.tasks.recipe import (
     warn_of_few,
 )
 from transduce.tasks.task import Example
-from transduce.tasks.text_batches import tokenizer_for
-from transduce.tasks.training import ModelT, SequenceTraining, describe_batch
+from transduce.tasks.training import ModelT, SequenceTraining, describe_batch, tokenizer_for
 from transduce.tasks.vocabularies import digest_of_tokenizer
 from transduce.text import UNK, SubwordConfig, Tokenizer, TokenizerConfig, token_names
 from transduce.training.config import FineTuneConfig, RDropTrainingConfig, TrainingConfig
 from transduce.training.film import MAX_LENGTH, Names, Scene, decoder_scene, nearest_lengths
 from transduce.training.log import ProgressCounter
 from transduce.training.loss import LossSums, token_loss, twice
-from transduce.training.run_files import cache_of
+from transduce.training.weight_files import cache_of
 from transduce.training.weights import weights_of
 
 logger = logging.getLogger("transduce")

@@ -20,16 +20,19 @@ from transduce.metrics.measure import measure, numeric_scores
 from transduce.sequence import Padded
 from transduce.support.work import chunks
 from transduce.tasks.recipe import Split, remedy_for_nothing_held_out, warn_of_few
-from transduce.tasks.text_batches import EncodedTexts, leave_out_tokens, rows_padded, tokenizer_for
 from transduce.tasks.text_encoder.predictor import TextClassifier
 from transduce.tasks.text_encoder.recipes import ClassificationRecipe, read_examples
 from transduce.tasks.text_inputs import Row, encode_counting_cuts, warn_of_cuts, with_special_tokens
 from transduce.tasks.training import (
+    EncodedTexts,
     SequenceTraining,
     check_unknown,
     label_loss,
     labels_for,
+    leave_out_tokens,
     new_head,
+    rows_padded,
+    tokenizer_for,
 )
 from transduce.text import BOS, EOS, Tokenizer, token_names
 from transduce.text.subword import SegmentationSampler, sampler_for

@@ -26,7 +26,6 @@ from transduce.tasks.recipe import (
     remedy_for_nothing_held_out,
     warn_of_few,
 )
-from transduce.tasks.text_batches import EncodedTexts, tokenizer_for
 from transduce.tasks.text_encoder.predictor import TextEmbedder
 from transduce.tasks.text_encoder.recipes import (
     EmbeddedTextConfig,
@@ -35,7 +34,7 @@ from transduce.tasks.text_encoder.recipes import (
     scored_pairs,
 )
 from transduce.tasks.text_inputs import encode_counting_cuts, warn_of_cuts
-from transduce.tasks.training import SequenceTraining, new_head
+from transduce.tasks.training import EncodedTexts, SequenceTraining, new_head, tokenizer_for
 from transduce.text import Tokenizer
 from transduce.training.log import ProgressCounter
 from transduce.training.loss import IGNORED, LossSums

@@ -271,11 +271,11 @@ def prepare_masked_language_model(
     recipe: MaskedLanguageModelRecipe, run: Path
 ) -> MaskedLanguageModelTraining:
     """Data, model and loss of a recipe, for training into the directory `run`."""
-    from transduce.tasks.text_batches import tokenizer_for
     from transduce.tasks.text_encoder.masked_language_model import (
         MaskedLanguageModelTraining,
         rows_of,
     )
+    from transduce.tasks.training import tokenizer_for
 
     lines = (line for text in recipe_documents(recipe.data, "train") for line in text.split("\n"))
     tokenizer = tokenizer_for(recipe.text, recipe.fine_tune, run, lines)

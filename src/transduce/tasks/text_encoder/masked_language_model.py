@@ -28,10 +28,15 @@ from transduce.nn.heads.vocabulary import MaskedTokenHead
 from transduce.nn.initialise import initialise
 from transduce.nn.stack_configs import norm_epsilon
 from transduce.tasks.recipe import Split, remedy_for_nothing_held_out
-from transduce.tasks.text_batches import rows_padded, to_padded
 from transduce.tasks.text_encoder.recipes import MaskedLanguageModelRecipe, recipe_documents
 from transduce.tasks.text_inputs import Row, with_special_tokens
-from transduce.tasks.training import SequenceTraining, describe_batch, label_loss
+from transduce.tasks.training import (
+    SequenceTraining,
+    describe_batch,
+    label_loss,
+    rows_padded,
+    to_padded,
+)
 from transduce.text import Tokenizer, token_names
 from transduce.training.film import Scene, encoder_scene, nearest_lengths
 from transduce.training.log import ProgressCounter

@@ -17,8 +17,7 @@ from transduce.metrics.measure import measure, numeric_scores
 from transduce.sequence import Padded, apart
 from transduce.support.work import chunks
 from transduce.tasks.recipe import checksum_of, remedy_for_nothing_held_out, sampled, warn_of_few
-from transduce.tasks.text_batches import EncodedTexts, rows_padded, tokenizer_for
-from transduce.tasks.text_encoder.answerer import Answerer, EncodedPassage, PassageWindow
+from transduce.tasks.text_encoder.predictor import Answerer, EncodedPassage, PassageWindow
 from transduce.tasks.text_encoder.recipes import (
     METRICS,
     QuestionAnsweringRecipe,
@@ -26,7 +25,13 @@ from transduce.tasks.text_encoder.recipes import (
     questions_of,
     split_key,
 )
-from transduce.tasks.training import SequenceTraining, new_head
+from transduce.tasks.training import (
+    EncodedTexts,
+    SequenceTraining,
+    new_head,
+    rows_padded,
+    tokenizer_for,
+)
 from transduce.text import token_names
 from transduce.training.film import Scene, encoder_scene, nearest_lengths
 from transduce.training.log import ProgressCounter

@@ -32,9 +32,8 @@ from transduce.tasks.recipe import (
 from transduce.text import SubwordConfig, Tokenizer, TokenizerConfig
 from transduce.text.imported import ImportedTokenizer
 from transduce.text.languages import canonical, known_code
-from transduce.text.listed import CharacterTokenizer, leading_tags, mark
 from transduce.text.subword import Alpha, check_sampling
-from transduce.text.tokenizer import OutputUnits
+from transduce.text.tokenizer import CharacterTokenizer, OutputUnits, leading_tags, mark
 from transduce.training.config import FineTuneConfig, GuidedTrainingConfig, check_head
 
 logger = logging.getLogger("transduce")

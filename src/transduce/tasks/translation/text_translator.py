@@ -21,9 +21,8 @@ from transduce.tasks.translation.recipe import ExpectedTags, LanguageTokens, Pai
 from transduce.tasks.vocabularies import UnknownTokens, check_known
 from transduce.text import BOS, CharacterTokenizer, Tokenizer
 from transduce.text.imported import ImportedTokenizer, MarianTokenizer
-from transduce.text.listed import ListedTokenizer, leading_tags
 from transduce.text.scripts import is_unspaced
-from transduce.text.tokenizer import REPLACEMENT, UNK
+from transduce.text.tokenizer import REPLACEMENT, UNK, ListedTokenizer, leading_tags
 
 if TYPE_CHECKING:
     from torch import Tensor

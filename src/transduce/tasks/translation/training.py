@@ -39,7 +39,7 @@ from transduce.tasks.recipe import (
     warn_of_few,
 )
 from transduce.tasks.training import SequenceTraining, cached_tokenizer, with_weights
-from transduce.tasks.translation.guided_alignment import AlignmentGuide, training_links
+from transduce.tasks.translation.alignment import AlignmentGuide, training_links
 from transduce.tasks.translation.recipe import (
     DataConfig,
     TextConfig,
@@ -66,7 +66,7 @@ from transduce.text.subword import sampler_for
 from transduce.training.film import Scene, nearest_lengths, pair_scene
 from transduce.training.log import ProgressCounter
 from transduce.training.loss import LossSums, token_loss, twice
-from transduce.training.run_files import cache_of, checkpoints_of
+from transduce.training.weight_files import cache_of, checkpoints_of
 
 logger = logging.getLogger("transduce")
 
