@@ -222,3 +222,18 @@ def test_texts_that_cannot_be_read_are_named() -> None:
     tmx = b'<tmx><body><tu><tuv xml:lang="fr"><seg>Ouvrir</seg></tuv></tu></body></tmx>'
     memory = read_document("a.tmx", tmx, source_language="en", target_language="de")
     assert memory.unread[0].reason.startswith("it has no text in the source language")
+
+
+@pytest.mark.parametrize("name", ["text", "Value", "message"])
+def test_a_table_of_texts_of_one_language_is_replaced(name: str) -> None:
+    content = f'key,{name}\r\na,Open it.\r\nb,"Save, or %s"\r\nc,5\r\n'.encode()
+    document = read_document("a.csv", content, source_language="en", target_language="de")
+    assert [(s.key, s.source, s.state) for s in document.segments] == [
+        ("row 2", "Open it.", "missing"),
+        ("row 3", "Save, or %s", "missing"),
+        ("row 4", "5", "missing"),
+    ]
+    translated = document.with_targets({"row 2": "Öffnen, bitte.", "row 3": "Sichern"}).decode()
+    assert translated == f'key,{name}\r\na,"Öffnen, bitte."\r\nb,"Sichern"\r\nc,5\r\n'
+    with pytest.raises(DataError, match="does not name the columns"):
+        read_document("a.csv", b"text,value\nA,B\n", target_language="de")

@@ -38,6 +38,8 @@ def read_plain(content: bytes, reading: Reading) -> Document:
 
 SOURCES = ("source", "source text", "original", "msgid")
 TARGETS = ("target", "target text", "translation", "msgstr")
+TEXTS = ("text", "texts", "value", "string", "message", "sentence")
+"""Names of a column of texts without a language."""
 NO_LANGUAGE = ("id", "no", "key", "name", "text")
 """Names of columns that are no languages, although codes of some are alike."""
 
@@ -51,8 +53,8 @@ class Cell(NamedTuple):
 
 
 def read_csv(content: bytes, reading: Reading) -> Document:
-    """Read the rows of a file whose header names the columns: source and target, or two languages,
-    of which one is the target language."""
+    """Read the rows of a file whose header names the columns: source and target, two languages, of
+    which one is the target language, or texts of one language, which are replaced."""
     decoded = reading.decode(content)
     header = decoded.text.partition("\n")[0]
     delimiter = max(",;\t", key=header.count)
@@ -91,6 +93,9 @@ def _columns(names: Sequence[str], reading: Reading) -> tuple[int, int]:
         raise DataError(
             f"the first row names no column of {reading.language}; add an empty one of that name"
         )
+    texts = [i for i, name in enumerate(names) if name in TEXTS]
+    if source is None and target is None and not codes and len(texts) == 1:
+        return texts[0], texts[0]
     if source is None or target is None:
         languages = f" ({', '.join(names[i] for i in codes)})" if codes else ""
         raise DataError(
@@ -127,7 +132,7 @@ def _plain_unit(source: Cell, target: Cell, key: str, delimiter: str) -> Unit | 
     before, core, after = framed(source.text)
     if not any(map(str.isalnum, core)):
         return None
-    known = target.text.strip()
+    known = "" if source is target else target.text.strip()
     state: State = "translated" if known else "missing"
     segment = Segment(key, core, (target.span,), target=known, state=state)
     return Unit([segment], functools.partial(_plain_edits, target, before, after, delimiter))
