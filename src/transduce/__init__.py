@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from transduce.explain.runs import explain_runs, explain_with_and_without
     from transduce.loading import Run, load
     from transduce.nn.attention import record_attention
+    from transduce.pipelines import pipeline
     from transduce.runs.training import train
     from transduce.speech.recogniser import Recognition
     from transduce.speech.segments import Segment
@@ -84,6 +85,7 @@ __all__ = [
     "explain_runs",
     "explain_with_and_without",
     "load",
+    "pipeline",
     "record_attention",
     "record_tensors",
     "train",
@@ -115,6 +117,7 @@ _HOMES = {
     "explain_runs": "transduce.explain.runs",
     "explain_with_and_without": "transduce.explain.runs",
     "load": "transduce.loading",
+    "pipeline": "transduce.pipelines",
     "record_attention": "transduce.nn.attention",
     "record_tensors": "transduce.explain.recording",
     "train": "transduce.runs.training",

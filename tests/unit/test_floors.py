@@ -66,6 +66,7 @@ FLOORS = {
     "transduce.bulk": 18,
     "transduce.localise": 18,
     "transduce.experiments": 18,
+    "transduce.pipelines": 18,
     "transduce.explain.runs": 19,
     "transduce.doctor": 19,
     "transduce.make": 20,

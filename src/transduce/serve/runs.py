@@ -151,7 +151,7 @@ def read_specs(paths: Sequence[Path], pairs: Sequence[str] = ()) -> list[RunSpec
     pairs: such as "de-en=RUN", for runs whose recipe names no languages.  Raises SettingError for
     two runs of one pair, RunError for a directory that is none.
     """
-    specs = [_spec_of(run, run != path) for path in paths for run in runs_in(path)]
+    specs = [spec_of(run, run != path) for path in paths for run in runs_in(path)]
     specs += [_paired(text) for text in pairs]
     if not specs:
         raise SettingError("there is nothing to serve; give a RUN or --pair de-en=RUN")
@@ -179,7 +179,8 @@ def run_bytes(run: Path) -> int:
     return sum(file.stat().st_size for file in run.glob("*.safetensors"))
 
 
-def _spec_of(path: Path, in_folder: bool) -> RunSpec:
+def spec_of(path: Path, in_folder: bool = False) -> RunSpec:
+    """Specification of a run directory, by its recipe.  in_folder: of models."""
     settings = load_toml(recipe_file(path))
     task = str(settings.get("task", ""))
     sources, targets = served_languages(settings)
