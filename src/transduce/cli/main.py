@@ -36,6 +36,7 @@ from transduce.errors import (
 VERB_GROUPS = {
     "Training": {
         "make": "Make the best model for some files within some minutes, and an account of it.",
+        "page": "Write a page that learns two columns in a browser, and saves itself as a page.",
         "doctor": "Find the faults of parallel data, and write it without them.",
         "recipes": "List the recipes that come with the package, or print one.",
         "train": "Train a model from a recipe.",

@@ -110,7 +110,8 @@ def import_(
     directory
         Local model directory, as written by `save_pretrained` or downloaded as a repository, with a
         model.bin of CTranslate2, or with a model (.npz, .bin) and a vocabulary (.spm) of Marian; or
-        a checkpoint of OpenNMT-py (.pt), beside its SentencePiece model.
+        a checkpoint of OpenNMT-py (.pt), beside its SentencePiece model; or a .zip that a page of
+        `transduce page` saved.
     run
         Run directory to create.
     overrides

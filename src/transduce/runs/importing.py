@@ -24,6 +24,7 @@ from transduce.runs.directory import (
 )
 from transduce.settings.sections import differing, to_dict, to_toml
 from transduce.support.version import __version__
+from transduce.support.zipped import unpacked
 from transduce.tasks.model_card import code
 from transduce.tasks.recipe import Recipe
 from transduce.tasks.table import TASKS
@@ -46,7 +47,7 @@ def import_run(
     languages: tuple[str, str] | None = None,
 ) -> Path:
     """Make the run directory `run` from a directory that Hugging Face `transformers` saved, or
-    that `publish_run` wrote.
+    that `publish_run` wrote, or from a .zip that a page of `transduce page` saved.
 
     overrides: settings of its recipe to change, as `a.b=value`.  language: to add to a model of
     many.  languages: source and target of a model of one pair.  overwrite: replace an existing
@@ -60,12 +61,13 @@ def import_run(
     if path.name in ("", ".."):  # without a name of its own
         path = path.resolve()
     _check_free(path, overwrite)
-    if not (source / "recipe.toml").is_file():
-        imported = import_directory(source)
-    elif language is None:
-        return _copy(source, path, overrides)
-    else:
-        imported = _of_run(source)
+    with unpacked(source) as files:
+        if not (files / "recipe.toml").is_file():
+            imported = import_directory(source)
+        elif language is None:
+            return _copy(files, path, overrides, source)
+        else:
+            imported = _of_run(files)
     if language is not None:
         imported = with_language(imported, language)
     recipe = parse_recipe(with_overrides(imported.recipe, overrides), str(source))
@@ -95,10 +97,12 @@ def _of_run(source: Path) -> ImportedModel:
     return ImportedModel(to_dict(read_recipe(source)), weights, tokenizers)
 
 
-def _copy(source: Path, path: Path, overrides: Iterable[str]) -> Path:
-    recipe = parse_recipe(with_overrides(to_dict(read_recipe(source)), overrides), str(source))
+def _copy(directory: Path, path: Path, overrides: Iterable[str], source: Path) -> Path:
+    """Copy the run in a directory, which was unpacked from `source` or is it."""
+    settings = with_overrides(to_dict(read_recipe(directory)), overrides)
+    recipe = parse_recipe(settings, str(source))
     with written_aside(path) as aside:
-        copy_run(source, aside, without=("recipe.toml",))
+        copy_run(directory, aside, without=("recipe.toml",))
         write_text(aside / "recipe.toml", to_toml(recipe))
         _check_whole(recipe, aside, source)
         _put(aside, path, recipe)

@@ -11,7 +11,7 @@ import numpy as np
 from torch import Tensor
 
 from transduce.decoding.backend import search_numbers
-from transduce.decoding.options import not_native
+from transduce.decoding.options import DecodingOptions, not_native
 from transduce.decoding.shortlist import Shortlist
 from transduce.engine.build import WASM, library_path
 from transduce.engine.library import SearchOptions
@@ -98,7 +98,6 @@ def model_facts(translator: Translator, name: str, precision: Precision) -> dict
     tokenizers = [source] if source is target else [source, target]
     shape = model_shape(config, source.size, target.size, precision)
     return {
-        "format": FORMAT,
         "run": name,
         "precision": precision,
         "shape": list(bytes(shape)),
@@ -107,10 +106,16 @@ def model_facts(translator: Translator, name: str, precision: Precision) -> dict
         "languages": _languages(translator.recipe.languages),
         "tagged": translator.config.expected_tags is not None,
         "max_source_length": translator.config.max_source_length,
-        "limits": {
-            **{limit: getattr(options, limit) for limit in LIMITS},
-            "max_target_length": translator.config.max_target_length,
-        },
+        **search_facts(options, translator.config.max_target_length),
+    }
+
+
+def search_facts(options: DecodingOptions, max_target_length: int | None = None) -> dict[str, Any]:
+    """Facts of the search of a model: options of decoding, and tokens of an output at most."""
+    limits = {limit: getattr(options, limit) for limit in LIMITS}
+    return {
+        "format": FORMAT,
+        "limits": {**limits, "max_target_length": max_target_length},
         "rules": {
             **search_numbers(options),
             "eos": EOS,

@@ -42,10 +42,10 @@ class Network {
   Network(const ModelShape& shape_, const Training& training_) : shape(shape_), training(training_) {
     const int m = shape.width;
     if (has_encoder()) {
-      if (training.tie != THREE_WAY) add("front_end.embedding.weight", shape.source_size, m);
+      add("front_end.embedding.weight", shape.source_size, m);
       add_stack("encoder", shape.encoder, false, encoder_positions_);
     }
-    add(target_table(), shape.target_size, m);
+    if (!has_encoder() || training.tie != THREE_WAY) add(target_table(), shape.target_size, m);
     add_stack("decoder", shape.decoder, has_encoder(), decoder_positions_);
     if (training.tie == NOT_TIED) add("head.weight", shape.target_size, m);
   }
@@ -109,6 +109,13 @@ class Network {
   Draw draw_;
   bool drops_ = false;
 
+  // Written out, as std::to_string would bring printf into the module.
+  static std::string name_of_layer(const std::string& side, int i) {
+    std::string digits(1, (char)('0' + i % 10));
+    for (i /= 10; i; i /= 10) digits.insert(digits.begin(), (char)('0' + i % 10));
+    return side + ".layers." + digits + ".";
+  }
+
   const char* target_table() const {
     return has_encoder() && training.tie != THREE_WAY ? "target_front_end.embedding.weight"
                                                       : "front_end.embedding.weight";
@@ -150,14 +157,14 @@ class Network {
     if (s.positions == LEARNED) add(side + ".positions.table.weight", s.max_positions, m);
     positions.prepare(s, m, side == "decoder");
     for (int i = 0; i < s.layers; i++) {
-      const std::string layer = side + ".layers." + std::to_string(i) + ".";
-      add_linear(layer + "self_attention.query_key_value", 3 * h, m, 3);
+      const std::string layer = name_of_layer(side, i);
       add_linear(layer + "self_attention.output", m, h);
+      add_linear(layer + "self_attention.query_key_value", 3 * h, m, 3);
       add_norm(layer + "self_attention_residual.norm", s);
       if (cross) {
+        add_linear(layer + "cross_attention.output", m, h);
         add_linear(layer + "cross_attention.query", h, m);
         add_linear(layer + "cross_attention.key_value", 2 * h, m, 2);
-        add_linear(layer + "cross_attention.output", m, h);
         add_norm(layer + "cross_attention_residual.norm", s);
       }
       if (is_gated(s)) {
@@ -214,7 +221,7 @@ class Network {
         s.positions == LEARNED ? &of(side + ".positions.table.weight") : nullptr;
     Matrix x = drop_out(embed(tape_, lines, of(table), shape.scale, positions, learned));
     for (int i = 0; i < s.layers; i++) {
-      const std::string layer = side + ".layers." + std::to_string(i) + ".";
+      const std::string layer = name_of_layer(side, i);
       x = residual(layer + "self_attention", s, x, [&](const Matrix& in) {
         const std::string name = layer + "self_attention";
         const Matrix all = linear_of(name + ".query_key_value", in);

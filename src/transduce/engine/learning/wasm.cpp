@@ -1,4 +1,6 @@
-// The trainer in WebAssembly: the same sources, without exceptions, which a page lacks.
+// The trainer in WebAssembly: the same sources, without exceptions, which a page lacks, and without the
+// messages of the library, which would bring printf into the module.
+#define _LIBCPP_VERBOSE_ABORT(...) __builtin_trap()
 #include <algorithm>
 #include <cmath>
 #include <cstdint>

@@ -9,7 +9,7 @@ const MAX_POSITIONS = 1024;
 
 // Bytes of the structures `ModelShape` and `Training` of the engine, from settings named as in a recipe.
 function shapeBytes(model, precision = "float32") {
-  const bytes = new DataView(new ArrayBuffer(4 * 44));
+  const bytes = new DataView(new ArrayBuffer(4 * 42));
   let at = 0;
   const put = (number, isFloat) => {
     if (isFloat) bytes.setFloat32(at, number, true);

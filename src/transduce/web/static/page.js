@@ -219,6 +219,8 @@ function label(language) {
   $("#others h2").textContent = t("others");
   for (const name of ["copy", "open", "drop", "way"]) $(`#${name}`).textContent = t(name);
   $("#wider").textContent = t("wider", MOST_CANDIDATES);
+  $("#account").textContent = page.account ?? "";
+  $("#account").hidden = !page.account;
   $("#weight").textContent = t("weight", page.run, count, page.precision, mb.toFixed(1));
   if (models.length) offer();
 }
