@@ -2,7 +2,7 @@
 
 import pytest
 
-from transduce.tasks.translation.text_translator import joined_lines, split_source
+from transduce.tasks.translation.text_translator import joined_pieces, split_source
 from transduce.text import CharactersConfig, SubwordConfig, SymbolsConfig, train_tokenizer
 from transduce.text.tokenizer import Tokenizer
 
@@ -61,7 +61,7 @@ def test_a_text_that_fits_is_whole() -> None:
 )
 def test_letters_of_two_pieces_do_not_make_a_word(parts: list[str], whole: str) -> None:
     tokenizer = letters()
-    assert tokenizer.decode(joined_lines(map(tokenizer.encode, parts), tokenizer)) == whole
+    assert tokenizer.decode(joined_pieces(map(tokenizer.encode, parts), tokenizer)) == whole
 
 
 def test_other_tokens_bring_their_blank_along() -> None:
@@ -70,5 +70,5 @@ def test_other_tokens_bring_their_blank_along() -> None:
         (train_tokenizer(SymbolsConfig(), ["AH B"]), "AH B"),
     ):
         ids = tokenizer.encode(text)
-        assert joined_lines([ids, ids], tokenizer) == [*ids, *ids]
+        assert joined_pieces([ids, ids], tokenizer) == [*ids, *ids]
         assert tokenizer.decode([*ids, *ids]) == f"{text} {text}"

@@ -333,7 +333,16 @@ class NativeSearch(SearchBackend):
         recordings; None for texts.
         """
         limits = [piece.limit for piece in pieces]
-        search_options = self._search_options(options)
+        search_options = SearchOptions(
+            **search_numbers(options),
+            ends_at_limit=self.window > 0,
+            eos=EOS,
+            window=self.window,
+            kept=self.kept_tokens,
+            threads=self.threads(),
+            n_forbidden=len(self.forbidden),
+            forbidden=self._forbidden,
+        )
         if spoken is not None:
             search_options.spoken = spoken
         if options.method == "sample":
@@ -359,18 +368,6 @@ class NativeSearch(SearchBackend):
 
     def _other(self, name: str, options: DecodingOptions) -> StepSearch:
         return self.step_search(f"decoding.{name} = {getattr(options, name)!r}")
-
-    def _search_options(self, options: DecodingOptions) -> SearchOptions:
-        return SearchOptions(
-            **search_numbers(options),
-            ends_at_limit=self.window > 0,
-            eos=EOS,
-            window=self.window,
-            kept=self.kept_tokens,
-            threads=self.threads(),
-            n_forbidden=len(self.forbidden),
-            forbidden=self._forbidden,
-        )
 
 
 def _of_part(cancelled: Cancelled, numbers: Sequence[int]) -> Cancelled:

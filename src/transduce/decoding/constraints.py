@@ -6,7 +6,6 @@ from __future__ import annotations
 import bisect
 import collections
 import functools
-import logging
 import unicodedata
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -353,9 +352,6 @@ class Hotwords(ConstraintTrie):
         return self._depth[node] - self._whole[node]
 
 
-logger = logging.getLogger("transduce")
-
-
 @dataclass(frozen=True)
 class OutputConstraints:
     """Constraints on the output of a sentence: ids that it starts with, before every other rule;
@@ -373,16 +369,6 @@ class OutputConstraints:
         """Tokens that suffice to meet the constraints."""
         needed = 0 if self.trie is None else self.trie.needed(ConstraintState())
         return len(self.prefix) + needed
-
-    def warn_unless_met_by(
-        self, tokens: Sequence[int], output: str, reason: str = "other options may rule it out"
-    ) -> None:
-        """Warn if an output, named by `output`, does not contain all phrases.
-
-        tokens: ids of the output.  reason: of the failure, for the message.
-        """
-        if not self.is_met_by(tokens):
-            logger.warning("%s does not meet its constraints: %s", output, reason)
 
     def is_met_by(self, tokens: Sequence[int]) -> bool:
         """True if an output contains all phrases."""

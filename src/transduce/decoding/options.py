@@ -341,13 +341,13 @@ class DecodingOptions:
         """Hypotheses decoded in parallel per sentence."""
         return self.beam_size if self.method == "beam" else self.n_best
 
-    def max_length_for(self, source_length: int) -> int:
-        """Maximum tokens before the end of sentence, for a given source length."""
-        return int(source_length * self.max_length_ratio) + self.max_length_extra
+    def max_length_for(self, source_length: int, room: int | None = None) -> int:
+        """Maximum tokens before the end of sentence, for a given source length.
 
-    def min_length_for(self, source_length: int) -> int:
-        """Minimum tokens before the end of sentence, for a given source length."""
-        return max(self.min_length, int(source_length * self.min_length_ratio))
+        room: of the model, in tokens; None for no limit.
+        """
+        limit = int(source_length * self.max_length_ratio) + self.max_length_extra
+        return limit if room is None else min(limit, room)
 
 
 @functools.cache

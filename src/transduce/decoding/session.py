@@ -7,6 +7,7 @@ how its inputs become pieces, and how the hypotheses of pieces become an answer.
 import dataclasses
 import functools
 import itertools
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -39,6 +40,8 @@ CertainText = Callable[[list[int], bool], str]
 S = TypeVar("S")
 A = TypeVar("A")
 T = TypeVar("T")
+
+logger = logging.getLogger("transduce")
 
 
 class Prepared(NamedTuple, Generic[S]):
@@ -419,8 +422,10 @@ class SequencePredictor(ABC, Generic[S, A]):
                     yield number, decoded
 
     def _warn_unless_met(self, piece: Piece, ids: Sequence[int], number: int) -> None:
+        if piece.constraints.is_met_by(ids):
+            return
         reason = "other options may rule it out"
         if piece.constraints.min_tokens > piece.limit:
             reason = f"they do not fit; raise {self.limit_option}"
         name = f"{self.input_name} {number + 1}: {self.output_name}"
-        piece.constraints.warn_unless_met_by(ids, name, reason)
+        logger.warning("%s does not meet its constraints: %s", name, reason)

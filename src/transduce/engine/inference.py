@@ -7,7 +7,7 @@ import os
 import sys
 import weakref
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from transduce.engine.library import Cancelled, ModelShape, SearchOptions, engine_library
@@ -241,12 +241,10 @@ def _read(library: Any, pointer: int, n: int) -> list[list[HypothesisFields]]:
     tokens = library.search_tokens(pointer)[: sum(lengths)]
     parts = (getattr(library, f"search_{name}") for name in ("log_probs", "scores", "finished"))
     rows = zip(lengths, *(part(pointer)[:total] for part in parts), strict=True)
-
-    def hypotheses() -> Iterator[HypothesisFields]:
-        begin = 0
-        for length, log_prob, score, finished in rows:
-            yield tokens[begin : begin + length], log_prob, score, bool(finished)
-            begin += length
-
-    every = hypotheses()
+    hypotheses: list[HypothesisFields] = []
+    begin = 0
+    for length, log_prob, score, finished in rows:
+        hypotheses.append((tokens[begin : begin + length], log_prob, score, bool(finished)))
+        begin += length
+    every = iter(hypotheses)
     return [list(itertools.islice(every, count)) for count in counts]

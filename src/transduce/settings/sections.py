@@ -259,14 +259,10 @@ def section(cls: type[T]) -> type[T]:
 
 
 @functools.cache
-def _getter(cls: Any) -> Callable[[Any], Any]:
+def _values(cls: Any) -> Callable[[Any], Any]:
+    """Getter of the fields, kept, as options are compared and hashed for each text."""
     names = [field.name for field in dataclasses.fields(cls)]
     return operator.attrgetter(*names) if names else type
-
-
-def _values_of(section: Any) -> Any:
-    cls: Any = type(section)
-    return _getter(cls)(section)  # kept, as options are compared and hashed for each text
 
 
 def _shown(section: Any) -> str:
@@ -276,11 +272,12 @@ def _shown(section: Any) -> str:
 
 
 def _equals(section: Any, other: object) -> bool:
-    return type(other) is type(section) and bool(_values_of(section) == _values_of(other))
+    values = _values(section.__class__)
+    return type(other) is type(section) and bool(values(section) == values(other))
 
 
 def _hash(section: Any) -> int:
-    return hash(_values_of(section))
+    return hash(_values(section.__class__)(section))
 
 
 SHARED_METHODS = {"__repr__": _shown, "__eq__": _equals, "__hash__": _hash}

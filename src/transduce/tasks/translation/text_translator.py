@@ -89,7 +89,7 @@ def split_source(
     yield [*head, *rest, *tail]
 
 
-def joined_lines(parts: Iterable[Sequence[int]], tokenizer: Tokenizer) -> list[int]:
+def joined_pieces(parts: Iterable[Sequence[int]], tokenizer: Tokenizer) -> list[int]:
     """Join the ids of the outputs of pieces.
 
     Subwords include the space between two pieces; characters get a space if their script has it.
@@ -334,17 +334,15 @@ class TextTranslator(SequencePredictor[SourceText, Translation]):
     def _read(self, lines: Lines, pairs: Sequence[Pair], rest: Iterator[list[int]]) -> SourceText:
         rows = [next(rest) for _ in lines.texts]
         if (languages := self.config.languages) is None or not pairs:
-            return SourceText(lines, rows, [(BOS, *self._opening)] * len(rows))
+            target = self.target
+            opening = target.opening if isinstance(target, ImportedTokenizer) else ()
+            return SourceText(lines, rows, [(BOS, *opening)] * len(rows))
         tokenizer = languages.source
         return SourceText(
             lines,
             [tokenizer.in_language(pair[0], ids) for pair, ids in zip(pairs, rows, strict=True)],
             [(BOS, languages.target.language(code)) if code else (BOS,) for _, code in pairs],
         )
-
-    @property
-    def _opening(self) -> tuple[int, ...]:
-        return self.target.opening if isinstance(self.target, ImportedTokenizer) else ()
 
     def pieces(
         self, source: SourceText, options: DecodingOptions, owner: int, number: int
@@ -364,10 +362,10 @@ class TextTranslator(SequencePredictor[SourceText, Translation]):
             for ids in parts:
                 if count:
                     constraints = OutputConstraints(banned=constraints.banned)
-                min_length = options.min_length_for(len(ids))
+                min_length = max(options.min_length, int(len(ids) * options.min_length_ratio))
                 if min_length != constraints.min_length:
                     constraints = dataclasses.replace(constraints, min_length=min_length)
-                limit = self._limit(len(ids), options)
+                limit = options.max_length_for(len(ids), self.config.max_target_length)
                 if constraints.min_tokens > limit:
                     self._warn_of_no_room(limit, options, number + 1)
                 stream = number + (count << PIECE_BITS)
@@ -401,11 +399,12 @@ class TextTranslator(SequencePredictor[SourceText, Translation]):
 
     def joined(self, parts: Iterable[Sequence[int]]) -> list[int]:
         """Ids of a line, from those of its pieces."""
-        return joined_lines(parts, self.target)
+        return joined_pieces(parts, self.target)
 
     def longest_output(self, options: DecodingOptions) -> tuple[int, str]:
         """Maximum tokens of a translation, and the options that set it."""
-        longest = self._limit(self.config.max_source_length, options)
+        config = self.config
+        longest = options.max_length_for(config.max_source_length, config.max_target_length)
         return longest, "max_length_ratio, max_length_extra"
 
     def constraints(self, options: DecodingOptions) -> OutputConstraints:
@@ -445,10 +444,6 @@ class TextTranslator(SequencePredictor[SourceText, Translation]):
             first_head = head if first_head is None else first_head
             ids = ids if head else [*first_head, *ids]
             yield list(split_source(ids, self.config.max_source_length, self.source, tagged))
-
-    def _limit(self, source_length: int, options: DecodingOptions) -> int:
-        limit, room = options.max_length_for(source_length), self.config.max_target_length
-        return limit if room is None else min(limit, room)
 
     def _line(self, ids: Sequence[int], source: str) -> str:
         """Text of ids, always on a single line.
