@@ -277,7 +277,7 @@ def test_a_run_of_a_folder_that_cannot_be_loaded_leaves_the_others(models: Path)
         for _ in range(2):
             with pytest.raises(RequestError, match="pt-de cannot be loaded") as caught:
                 await service.translate(["abc"], "pt", "de", Call(60))
-            assert caught.value.status == 503
+            assert caught.value.status == 500  # clients stop to ask after 503
         assert await service.translate(["abc"], "de", "fr", Call(60))
         weights.write_bytes(content)
         assert await service.translate(["abc"], "pt", "de", Call(60))

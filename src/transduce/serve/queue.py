@@ -409,7 +409,7 @@ class Queue:
             self._jobs.clear()
             self._changed.notify_all()
         for job in jobs:
-            _settle(job.future, unavailable(f"the run {self.name} cannot be loaded", "load"))
+            _settle(job.future, RequestError(500, f"run {self.name} cannot be loaded", "load"))
 
     def _next_batch(self) -> Batch:
         """The next texts to answer; waits until there are some; empty at the end, and for a run
