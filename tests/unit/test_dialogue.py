@@ -164,6 +164,9 @@ def test_what_counts(tmp_path: Path, loss_on: str) -> None:
     assert max(data.offsets[1:] - data.offsets[:-1]) <= 64, "none is cut"
     batches = PackedBatches(data, 64, 128, 0, model.template.rows)
     assert sum(batch.target_tokens for batch in batches.in_order()) == tokens
+    cut = PackedBatches(data, 16, 32, 0, model.template.rows)
+    for stride in (0, 5):
+        assert sum(batch.target_tokens for batch in cut.in_order(stride)) == tokens
     scores = text_scores(model.model, batches)
     assert scores["loss"] == pytest.approx(nll / tokens)
     assert scores["perplexity"] == pytest.approx(math.exp(nll / tokens))
@@ -411,6 +414,8 @@ def test_mistakes(data: Path, tmp_path: Path) -> None:
         ("data.train.turn='en'", "data.train.turn is not a setting; did you mean 'turns'"),
         ("data.train.path=[]", "data.train.path"),
         ("training.batch_tokens=8", "is less than one row of text.block = 40"),
+        ("evaluation.stride=41", "evaluation.stride = 41 would skip tokens"),
+        ("training.r_drop=1", "training.r_drop needs dropout"),
     ]:
         with pytest.raises(SettingError, match=message):
             DialogueRecipe.parse(settings(data, override), "recipe")
