@@ -269,12 +269,15 @@ def table(records: list[dict[str, Any]]) -> Iterator[str]:
             yield f"  {rule:34} spoken, dropped {len(lost):3}   made up, written {len(false):3}"
 
 
-def by_gain(threshold: float) -> Callable[[dict[str, Any]], bool]:
-    """Rule that keeps what is not suspicious, and of the rest what the sound adds to."""
+def by_gain(least: float, silent: float) -> Callable[[dict[str, Any]], bool]:
+    """Rule that keeps what is not doubtful, and of the rest what the sound adds to.
+
+    least: mean gain.  silent: what the probability of no speech adds to it.
+    """
 
     def keeps(r: dict[str, Any]) -> bool:
         clear = r["log_prob"] > -0.5 and not r["repetitive"] and r["no_speech"] < 0.1
-        return clear or mean_gain(r["tokens"], r["gains"]) > threshold
+        return clear or mean_gain(r["tokens"], r["gains"]) > least + silent * r["no_speech"]
 
     return keeps
 
@@ -287,7 +290,7 @@ def by_scores(no_speech: float, log_prob: float) -> Callable[[dict[str, Any]], b
 RULES = {
     "Whisper's: no speech 0.6, -1": by_scores(0.6, -1.0),
     "no speech 0.4, -0.5": by_scores(0.4, -0.5),
-    **{f"gain {t:.2f}": by_gain(t) for t in (0.5, 1.0, 1.5, 2.0, 2.5)},
+    **{f"gain {a} + {b} p": by_gain(a, b) for a in (1.0, 1.5, 2.0) for b in (0, 1, 2)},
 }
 
 

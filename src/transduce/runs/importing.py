@@ -13,6 +13,7 @@ from transduce.errors import RunError
 from transduce.interop.models import import_directory
 from transduce.interop.new_language import NewLanguage, with_language
 from transduce.interop.read import ImportedModel
+from transduce.interop.voice import read_voice
 from transduce.recipes import flat_settings, parse_recipe, read_recipe, with_overrides
 from transduce.runs.directory import (
     card_of,
@@ -61,6 +62,8 @@ def import_run(
     if path.name in ("", ".."):  # without a name of its own
         path = path.resolve()
     _check_free(path, overwrite)
+    if source.suffix == ".onnx":
+        return _import_voice(source, path, overrides)
     with unpacked(source) as files:
         if not (files / "recipe.toml").is_file():
             imported = import_directory(source)
@@ -95,6 +98,22 @@ def _of_run(source: Path) -> ImportedModel:
         tokenizers = {"tokenizer": source_side}
     weights = read_tensors(source / "weights.safetensors")
     return ImportedModel(to_dict(read_recipe(source)), weights, tokenizers)
+
+
+def _import_voice(source: Path, path: Path, overrides: Iterable[str]) -> Path:
+    settings, files = read_voice(source)
+    recipe = parse_recipe(with_overrides(settings, overrides), str(source))
+    with written_aside(path) as aside:
+        settings = to_dict(recipe)
+        settings["data"].pop("root", None)
+        write_text(aside / "recipe.toml", to_toml(settings))
+        write_weights(aside / "weights.safetensors", {})  # of PyTorch: none
+        for name, content in files.items():
+            (aside / name).write_bytes(content)
+        write_text(aside / "README.md", f"# {path.name}\n\nA voice of Piper, from {source.name}.\n")
+        _check_whole(recipe, aside, source)
+        _put(aside, path, recipe)
+    return path
 
 
 def _copy(directory: Path, path: Path, overrides: Iterable[str], source: Path) -> Path:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from transduce.errors import SettingError
 from transduce.explain.explanation import Explanation
 from transduce.explain.parts import Attention, Picture, Step, head_pattern
 from transduce.explain.recorded_pass import (
@@ -82,7 +83,10 @@ GO_ON, END = "go on", "end"
 
 
 def explain_synthesis(synthesiser: Synthesiser, parts: tuple[str, ...]) -> Explanation:
-    """A text and the steps of its synthesis, explained by a pass over the steps' inputs."""
+    """A text and the steps of its synthesis, explained by a pass over the steps' inputs.  Raises
+    SettingError for an imported voice."""
+    if not isinstance(synthesiser, Synthesiser):
+        raise SettingError("an imported voice has no explanation")
     bare = Explanation(
         synthesiser.recipe.task, "", dict(zip(synthesiser.inputs, parts, strict=True)), ""
     )
@@ -119,7 +123,7 @@ def explain_synthesis(synthesiser: Synthesiser, parts: tuple[str, ...]) -> Expla
     recorded = Pass(model, run, kinds, tokens)
     ends = recorded.output[0].float().sigmoid().tolist()
     return replace(
-        recorded.laid_out(bare, synthesiser.recipe.model.d_model),
+        recorded.laid_out(bare, synthesiser.width),
         answer=speech.text,
         steps=tuple(
             _step(a, b, p, number == steps)
@@ -159,7 +163,7 @@ def _read(
 
     At most of the first `MAX_TOKENS` steps, then with a warning.
     """
-    k = synthesiser.recipe.model.frames_per_step
+    k = synthesiser.frames_per_step
     count = len(spoken.attention)
     if count > MAX_TOKENS:
         logger.warning("the speech has %d steps; the first %d are explained", count, MAX_TOKENS)

@@ -24,8 +24,9 @@ IMPROBABLE = -1.0
 """Mean log-probability of a token below which a text is improbable."""
 DOUBTFUL, UNSURE = 0.1, -0.5
 """Probability of no speech above which a text is judged, and mean log-probability below."""
-GAIN = 1.5
-"""Mean gain in nats below which a text is made up (`benchmarks/speech_guard.py`)."""
+GAIN, SILENT_GAIN = 1.0, 2.0
+"""Mean gain in nats below which a text is made up, and what the probability of no speech adds to it
+(`benchmarks/speech_guard.py`)."""
 DRAWN = 5
 """Outputs drawn at each temperature."""
 PERIOD, LOOPS, LOOPED = 12, 12, 24
@@ -36,12 +37,13 @@ REPEATED = re.compile(r"(\S.{0,60}? |\S.{1,20}?)\1{4,}")
 
 
 class Gains(NamedTuple):
-    """Tokens of a text, without times, and what the sound adds to the log-probability of each, and
-    of the end after them, 0 if the output has not ended."""
+    """Tokens of a text, without times, what the sound adds to the log-probability of each, and of
+    the end after them, 0 if the output has not ended, and the probability of no speech."""
 
     tokens: Sequence[int]
     gains: Sequence[float]
     end: float = 0.0
+    no_speech: float = 0.0
 
     @property
     def total(self) -> float:
@@ -51,7 +53,8 @@ class Gains(NamedTuple):
     @property
     def are_low(self) -> bool:
         """True for a made-up text."""
-        return len(self.tokens) > 0 and mean_gain(self.tokens, self.gains) < GAIN
+        least = GAIN + SILENT_GAIN * self.no_speech
+        return len(self.tokens) > 0 and mean_gain(self.tokens, self.gains) < least
 
     @property
     def n_said(self) -> int:

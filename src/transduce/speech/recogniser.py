@@ -184,7 +184,8 @@ class Recogniser(FilePredictor[Source, Recognition]):
             for each in (source, *self.faint_noise)
         )
         gains = (heard - unheard).tolist()
-        return Gains(tokens, gains[: len(tokens)], sum(gains[len(tokens) :]))
+        end, no_speech = sum(gains[len(tokens) :]), decoded.no_speech or 0.0
+        return Gains(tokens, gains[: len(tokens)], end, no_speech)
 
     def recognise(
         self, recordings: Iterable[Source], options: DecodingOptions, first: int = 0

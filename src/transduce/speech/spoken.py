@@ -18,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from transduce.errors import InputError, SettingError, printable_name
 from transduce.speech.audio_files import wav_bytes, write_wav
 from transduce.speech.features import Mel
 from transduce.speech.segments import word_places
@@ -25,7 +26,7 @@ from transduce.tasks.recipe import auxiliary_run
 from transduce.tasks.translation.recipe import TranslationRecipe
 from transduce.tasks.translation.training import load_translation
 from transduce.tasks.translation.translator import Translator
-from transduce.text import Tokenizer
+from transduce.text import UNK, Tokenizer
 from transduce.text.offsets import token_spans
 
 ROUNDS = 60
@@ -112,6 +113,10 @@ class Pronouncer:
         }
         return [self._joined(text) for text in parts]
 
+    def knows(self, letter: str) -> bool:
+        """True for a letter that the run reads."""
+        return UNK not in self._translator.source.encode(letter.lower())
+
     def words(self, text: str) -> list[str]:
         """Words of a text, each with the signs after it; first any signs before them."""
         words: list[str] = []
@@ -158,6 +163,29 @@ CUTS = tuple(
 """Ends of sentences, of clauses and of words."""
 
 
+class SeveralVoices:
+    """Base of predictors that speak in the voice of one of their speakers, if they have any."""
+
+    speakers: tuple[str, ...]
+    speaker: str
+
+    def number_of(self, speaker: str) -> int:
+        """Number of a speaker, of the present one if blank; 0 of a run of a single voice.  Raises
+        SettingError for an unknown one."""
+        name = printable_name(speaker) or self.speaker
+        if self.speakers and name not in self.speakers:
+            known = ", ".join(map(repr, self.speakers))
+            raise SettingError(f"speaker {name!r} is unknown; the run has {known}")
+        return self.speakers.index(name) if self.speakers else 0
+
+    def checked_number(self, speaker: str, number: int) -> int:
+        """The same; raises InputError.  number: of the text, for messages."""
+        try:
+            return self.number_of(speaker)
+        except SettingError as error:
+            raise InputError(number, str(error)) from None
+
+
 class SpokenWord(NamedTuple):
     """A word, from `start` to `end` seconds of its speech."""
 
@@ -189,6 +217,8 @@ class Speech:
     seed: int = 0
     speaker: str = ""
     """Of a run with several."""
+    of_vocoder: Samples | None = field(default=None, repr=False)
+    """Samples of a voice with a vocoder of its own."""
 
     @property
     def rate(self) -> int:
@@ -203,6 +233,8 @@ class Speech:
     @functools.cached_property
     def samples(self) -> Samples:
         """Samples (n,) from -1 to 1, float32; louder samples are scaled down."""
+        if self.of_vocoder is not None:
+            return self.of_vocoder
         samples: Samples = invert(self.frames, self.features, self.rounds, self.seed).numpy()
         peak = float(np.abs(samples).max(initial=0.0))
         return samples / peak if peak > 1 else samples
@@ -278,8 +310,10 @@ def joined_speech(blocks: Sequence[Speech]) -> Speech:
         attended.append(block.attended + n_tokens)
         ends += (n_tokens + end for end in block.ends)
         n_frames, n_tokens = n_frames + len(block.frames), ends[-1]
+    given = [block.of_vocoder for block in blocks if block.of_vocoder is not None]
     return replace(
         first,
+        of_vocoder=np.concatenate(given) if given else None,
         frames=torch.cat([block.frames for block in blocks]),
         stopped=all(block.stopped for block in blocks),
         attended=torch.cat(attended),

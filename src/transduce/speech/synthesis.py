@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from transduce.data.batches import RowBatch, TokenBatches
-from transduce.errors import DataError, printable_name
+from transduce.errors import DataError, SettingError, printable_name
 from transduce.sequence import Padded
 from transduce.settings.sections import to_dict
 from transduce.speech import monotonic
@@ -32,11 +32,13 @@ from transduce.speech.synthesis_models import (
     MonotonicSynthesis,
     SynthesisConfig,
     SynthesisModel,
+    VoiceConfig,
     frames_read,
     guided_heads,
     scores_of,
 )
 from transduce.speech.synthesiser import Synthesiser, SynthesisRecipe, free_scores
+from transduce.speech.voices import Voice
 from transduce.support.work import available_cores
 from transduce.tasks.labels import load_labels
 from transduce.tasks.recipe import Split, warn_of_few
@@ -345,6 +347,8 @@ def fitting(synthesiser: Synthesiser, data: SplitRecordings) -> SplitRecordings:
 
 def prepare_synthesis(recipe: SynthesisRecipe, run: Path) -> SynthesisTraining:
     """Data, model and loss of a recipe, for training into the directory `run`."""
+    if isinstance(recipe.model, VoiceConfig):
+        raise SettingError('model.kind = "onnx" is of imported voices, which cannot be trained')
     cache = cache_of(run)
     processes = recipe.training.threads or available_cores()
     pronouncer = load_pronouncer(recipe.text.pronounce, recipe.training.device)
@@ -363,11 +367,13 @@ def prepare_synthesis(recipe: SynthesisRecipe, run: Path) -> SynthesisTraining:
     return task
 
 
-def load_synthesis(recipe: SynthesisRecipe, run: Path, device: str) -> Synthesiser:
+def load_synthesis(recipe: SynthesisRecipe, run: Path, device: str) -> Synthesiser | Voice:
     """Trained model of a run directory.  Raises RunError if a file is missing or damaged.
 
     recipe: of the run.  device: name, such as "cpu".
     """
+    if isinstance(recipe.model, VoiceConfig):
+        return Voice(recipe, run)
     tokenizer, cache = tokenizer_of(run), cache_of(run)
     normalisation = load_normalisation(recipe.audio, run)
     pronouncer = load_pronouncer(recipe.text.pronounce, device)

@@ -236,6 +236,13 @@ SHARPNESS = 8.0
 
 
 @section
+class VoiceConfig:
+    """An imported voice, in `voice.onnx` of the run; it cannot be trained."""
+
+    kind: Literal["onnx"] = "onnx"
+
+
+@section
 class MonotonicSynthesisConfig:
     """A model of synthesis by durations; the defaults suit some hours of speech."""
 

@@ -15,7 +15,7 @@ import torch
 from pydantic import BeforeValidator, Field
 
 from transduce.decoding.options import DecodingOptions
-from transduce.errors import DataError, InputError, SettingError, printable_name
+from transduce.errors import DataError, InputError, SettingError
 from transduce.metrics.measure import measure
 from transduce.nn.stack_configs import max_sequence_length
 from transduce.sequence import Padded
@@ -24,6 +24,7 @@ from transduce.settings.sections import ByKind, section
 from transduce.speech.audio import read_audio
 from transduce.speech.features import AudioConfig, Mel, mel_cepstral_distortion
 from transduce.speech.normalisation import Normalisation
+from transduce.speech.reading import checked_letters, read_out
 from transduce.speech.recipe import (
     RecordingDataConfig,
     SpeechRecognitionRecipe,
@@ -34,6 +35,7 @@ from transduce.speech.recipe import (
 from transduce.speech.recogniser import Recogniser, every
 from transduce.speech.spoken import (
     Pronouncer,
+    SeveralVoices,
     Speech,
     SpokenWord,
     blocks_of,
@@ -47,6 +49,7 @@ from transduce.speech.synthesis_models import (
     SpokenFrames,
     SynthesisConfig,
     SynthesisModel,
+    VoiceConfig,
     decode_frames,
     frames_by_durations,
 )
@@ -56,10 +59,12 @@ from transduce.tasks.evaluation import Evaluation
 from transduce.tasks.recipe import Recipe, Split, auxiliary_run, check_recompute, check_selection
 from transduce.tasks.task import Example, OnDevice
 from transduce.tasks.vocabularies import UnknownTokens
-from transduce.text import EOS, CharactersConfig, Tokenizer, TokenizerConfig
+from transduce.text import EOS, UNK, CharactersConfig, Tokenizer, TokenizerConfig
 from transduce.training.config import FineTuneConfig, TrainingConfig
 
-ModelConfig = Annotated[MonotonicSynthesisConfig | SynthesisConfig, ByKind("monotonic")]
+ModelConfig = Annotated[
+    MonotonicSynthesisConfig | SynthesisConfig | VoiceConfig, ByKind("monotonic")
+]
 RunPath = Annotated[str, BeforeValidator(absolute_path)]
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
@@ -84,6 +89,9 @@ class SynthesisTextConfig:
 
     tokenizer: TokenizerConfig = CharactersConfig()
     """By default, the tokenizer of the base run in fine-tuning."""
+    language: str = ""
+    """Code of the language, "en" or "de", in which numbers, dates, times, sums of money and
+    abbreviations are read out; others, and the empty one, leave them."""
     pronounce: RunPath | None = None
     """Run from spelling to sound, which turns each word into symbols first; the tokenizer is then
     of symbols.  May contain `~` and `$VARIABLE`."""
@@ -166,6 +174,7 @@ class SynthesisRecipe(Recipe):
 
     def steps_of(self, seconds: float) -> int:
         """Number of decoder steps for speech of this length."""
+        assert not isinstance(self.model, VoiceConfig)
         return math.ceil(seconds / self.audio.extractor().seconds / self.model.frames_per_step)
 
 
@@ -238,7 +247,7 @@ FIRST_SECOND = 1.0
 """Limit of any text, beside `speaking.seconds_per_token`."""
 
 
-class Synthesiser(OnDevice):
+class Synthesiser(OnDevice, SeveralVoices):
     """Trained model from text to speech."""
 
     inputs: tuple[str, ...] = ("text",)
@@ -268,6 +277,8 @@ class Synthesiser(OnDevice):
             self.inputs = ("text", "speaker")
         sizes = recipe.audio.bins, tokenizer.size, len(speakers)
         self.model: SynthesisModel | MonotonicSynthesis
+        assert not isinstance(recipe.model, VoiceConfig)
+        self.frames_per_step, self.width = recipe.model.frames_per_step, recipe.model.d_model
         if isinstance(recipe.model, SynthesisConfig):
             self.model = SynthesisModel(recipe.model, *sizes)
         else:
@@ -299,8 +310,9 @@ class Synthesiser(OnDevice):
         """
         names = itertools.repeat("") if speakers is None else speakers
         for chunk in chunks(zip(texts, names, strict=False), SPOKEN_TOGETHER):
-            blocks = [(i, block) for i, (text, _) in enumerate(chunk) for block in blocks_of(text)]
-            numbers = [self._number_of(name, first + i) for i, (_, name) in enumerate(chunk)]
+            plain = [self.readable(text, first + i) for i, (text, _) in enumerate(chunk)]
+            blocks = [(i, block) for i, text in enumerate(plain) for block in blocks_of(text)]
+            numbers = [self.checked_number(name, first + i) for i, (_, name) in enumerate(chunk)]
             rows = self.encode([block for _, block in blocks], [first + i for i, _ in blocks])
             lengths = [len(row) for row in rows]
             speeches: dict[int, Speech] = {}
@@ -336,20 +348,17 @@ class Synthesiser(OnDevice):
             other.speaker = self.speakers[self.number_of(speaker)]
         return other
 
-    def number_of(self, speaker: str) -> int:
-        """Number of a speaker, of the present one if blank; 0 of a run of a single voice.  Raises
-        SettingError for an unknown one."""
-        name = printable_name(speaker) or self.speaker
-        if self.speakers and name not in self.speakers:
-            known = ", ".join(map(repr, self.speakers))
-            raise SettingError(f"speaker {name!r} is unknown; the run has {known}")
-        return self.speakers.index(name) if self.speakers else 0
+    def readable(self, text: str, number: int = 0) -> str:
+        """The text in letters that the model knows.  Raises InputError if it has others.
 
-    def _number_of(self, speaker: str, number: int) -> int:
-        try:
-            return self.number_of(speaker)
-        except SettingError as error:
-            raise InputError(number, str(error)) from None
+        number: of the text, for messages.
+        """
+        is_known = self.pronouncer.knows if self.pronouncer is not None else self._knows
+        words = read_out(text, self.recipe.text.language)
+        return checked_letters(words, is_known, number, self.recipe.text.language)
+
+    def _knows(self, letter: str) -> bool:
+        return UNK not in self.tokenizer.encode(letter)
 
     def symbols(self, texts: Sequence[str]) -> list[str]:
         """Input of the tokenizer: the texts, or their sounds if there is a pronouncer."""
@@ -511,6 +520,6 @@ class Synthesiser(OnDevice):
 
     def facts(self) -> dict[str, Any]:
         """Size of the vocabulary, and time of a step."""
-        seconds = self.features.seconds * self.recipe.model.frames_per_step
+        seconds = self.features.seconds * self.frames_per_step
         speakers = {"speakers": list(self.speakers)} if self.speakers else {}
         return {"vocabulary": self.tokenizer.size, "seconds_per_step": seconds, **speakers}

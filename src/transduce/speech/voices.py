@@ -1,0 +1,173 @@
+"""Voices of Piper, VITS in ONNX, behind the calls of speech synthesis; imported from their files.
+
+espeak-ng, a program, writes the phones, and ONNX Runtime computes the samples (Kim et al. 2021).
+"""
+
+import copy
+import functools
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from transduce.decoding.options import DecodingOptions
+from transduce.errors import DataError, InputError, RunError, SettingError, extra_module
+from transduce.interop.voice import BEGIN, BETWEEN, CONFIG, END, WEIGHTS
+from transduce.speech.features import Mel
+from transduce.speech.reading import checked_letters, read_out
+from transduce.speech.spoken import SeveralVoices, Speech, blocks_of, joined_speech
+from transduce.speech.synthesiser import SynthesisRecipe
+from transduce.tasks.evaluation import Evaluation
+from transduce.tasks.recipe import Split
+from transduce.tasks.task import Example, OnDevice
+from transduce.text.scripts import script_of
+
+CLAUSES = re.compile(r"([.,;:!?…])(?=\s|$)")
+SWITCHES = re.compile(r"\([a-z-]+\)")
+"""Marks of espeak-ng for a word of another language."""
+SCRIPTS = {
+    "CYRILLIC": ("ru", "uk", "be", "bg", "mk", "sr", "kk", "ky", "tt"),
+    "GREEK": ("el", "grc"),
+    "ARABIC": ("ar", "fa", "ur"),
+    "CJK": ("cmn", "zh", "yue", "ja"),
+    "HANGUL": ("ko",),
+    "HEBREW": ("he",),
+    "DEVANAGARI": ("hi", "mr", "ne"),
+    "GEORGIAN": ("ka",),
+    "ARMENIAN": ("hy",),
+    "TAMIL": ("ta",),
+    "TELUGU": ("te",),
+    "BENGALI": ("bn",),
+    "MALAYALAM": ("ml",),
+}
+"""Languages whose letters are not Latin; these read Latin letters too."""
+
+
+class Voice(OnDevice, SeveralVoices):
+    """An imported voice."""
+
+    inputs: tuple[str, ...] = ("text",)
+    options: DecodingOptions | None = None
+
+    def __init__(self, recipe: SynthesisRecipe, run: Path) -> None:
+        """Raises RunError for damaged files, SettingError without ONNX Runtime or espeak-ng."""
+        runtime = extra_module("onnxruntime", "a voice of ONNX", "voices")
+        if shutil.which("espeak-ng") is None:
+            raise SettingError("this voice needs the program espeak-ng; install it")
+        self.recipe = recipe
+        options = runtime.SessionOptions()
+        options.intra_op_num_threads = torch.get_num_threads()
+        try:
+            self._config = json.loads((run / CONFIG).read_bytes())
+            self._session = runtime.InferenceSession(
+                (run / WEIGHTS).read_bytes(), options, providers=["CPUExecutionProvider"]
+            )
+        except Exception as error:  # the runtime's own errors have no common class
+            raise RunError(f"{run} has no voice that can be read: {error}") from None
+        named = self._config.get("speaker_id_map") or {}
+        self.speakers = tuple(sorted(named, key=named.__getitem__))
+        self.speaker = self.speakers[0] if self.speakers else ""
+        self.inputs = ("text", "speaker") if self.speakers else ("text",)
+        self.features = Mel(recipe.audio.rate, recipe.audio.bins)
+        self.speed = recipe.speaking.speed
+        self.model = nn.ParameterList([nn.Parameter(torch.zeros(0))])  # none of PyTorch
+
+    def predict(
+        self,
+        inputs: Sequence[tuple[str, ...]],
+        options: DecodingOptions | None = None,
+        first: int = 0,
+    ) -> list[Speech]:
+        """Speech of each text; as of `Synthesiser.predict`."""
+        speakers = [speaker for _, *rest in inputs for speaker in rest]
+        return list(self.speak([text for text, *_ in inputs], first, speakers or None))
+
+    def speak(
+        self, texts: Iterable[str], first: int = 0, speakers: Sequence[str] | None = None
+    ) -> Iterator[Speech]:
+        """Speech of each text, lazily; as of `Synthesiser.speak`."""
+        for i, text in enumerate(texts):
+            number = self.checked_number(speakers[i] if speakers else "", first + i)
+            words = read_out(text, self.recipe.text.language)
+            plain = checked_letters(words, self._knows, first + i, self.recipe.text.language)
+            blocks = [self._said(block, number, first + i) for block in blocks_of(plain)]
+            yield joined_speech(blocks) if blocks else self._speech(np.zeros(0, np.float32))
+
+    def speaking(self, speed: float | None = None, speaker: str | None = None) -> "Voice":
+        """This voice at a speed, or another of its speakers.  Raises SettingError."""
+        other = copy.copy(self)
+        other.inputs = ("text",)
+        other.speed = self.speed if speed is None else speed
+        if speaker:
+            other.speaker = self.speakers[self.number_of(speaker)] if self.speakers else ""
+        return other
+
+    def _knows(self, letter: str) -> bool:
+        language, script = self._config["espeak"]["voice"].split("-")[0], script_of(letter)
+        return letter.isascii() or script == "LATIN" or language in SCRIPTS.get(script, ())
+
+    def phones(self, text: str) -> list[str]:
+        """Phones of a text, with its punctuation."""
+        symbols: list[str] = []
+        clauses = CLAUSES.split(text)
+        for words, sign in zip(clauses[::2], [*clauses[1::2], ""], strict=True):
+            if words.strip():
+                gap = " " if symbols else ""
+                symbols += gap + phones_of(words.strip(), self._config["espeak"]["voice"])
+            symbols += sign
+        return symbols
+
+    def _said(self, text: str, speaker: int, number: int) -> Speech:
+        known: dict[str, list[int]] = self._config["phoneme_id_map"]
+        ids = [*known[BEGIN], *known[BETWEEN]]
+        for symbol in self.phones(text):
+            ids += [*known.get(symbol, ()), *(known[BETWEEN] if symbol in known else ())]
+        if len(ids) <= 2:
+            raise InputError(number, f"the voice has no sound for {text[:40]!r}")
+        ids += known[END]
+        length = self._config.get("inference", {}).get("length_scale", 1.0) / self.speed
+        inputs = {
+            "input": np.array([ids], np.int64),
+            "input_lengths": np.array([len(ids)], np.int64),
+            "scales": np.array([0.0, length, 0.0], np.float32),  # no noise: equal texts sound alike
+        }
+        if self.speakers:
+            inputs["sid"] = np.array([speaker], np.int64)
+        (samples,) = self._session.run(None, inputs)
+        return self._speech(np.clip(samples.reshape(-1), -1, 1).astype(np.float32))
+
+    def _speech(self, samples: np.ndarray[Any, np.dtype[np.float32]]) -> Speech:
+        frames = torch.from_numpy(self.features(samples)) if len(samples) else torch.zeros(0, 1)
+        return Speech(frames, self.features, ends=(0,), speaker=self.speaker, of_vocoder=samples)
+
+    def evaluate(
+        self,
+        split: Split,
+        examples: Iterable[Example] | None = None,
+        options: DecodingOptions | None = None,
+    ) -> Evaluation:
+        """Raises DataError: there are no recordings to compare with."""
+        raise DataError("an imported voice has no recordings to be measured by")
+
+    def facts(self) -> dict[str, Any]:
+        """Phones, rate and speakers."""
+        phones = {"phones": len(self._config["phoneme_id_map"]), "rate": self.features.rate}
+        return phones | ({"speakers": list(self.speakers)} if self.speakers else {})
+
+
+@functools.lru_cache(maxsize=4096)
+def phones_of(words: str, voice: str) -> str:
+    """Phones of some words in the letters of the IPA.  Raises SettingError for a voice that
+    espeak-ng does not have."""
+    command = ["espeak-ng", "-q", "--ipa", "-v", voice, "--stdin"]
+    done = subprocess.run(command, input=words, capture_output=True, encoding="utf-8", check=False)
+    if done.returncode:
+        raise SettingError(f"espeak-ng has no voice {voice!r}: {done.stderr.strip()[:200]}")
+    return SWITCHES.sub("", " ".join(done.stdout.split()))

@@ -1,0 +1,106 @@
+"""An imported voice of Piper, made by construction: each phone is a stretch of its own level."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import transduce
+from transduce.cli.main import main
+from transduce.errors import DataError, InputError, SettingError
+from transduce.runs.importing import import_run
+from transduce.speech.voices import Voice
+
+onnx = pytest.importorskip("onnx", reason="the extra onnx is not installed")
+pytest.importorskip("onnxruntime", reason="the extra voices is not installed")
+pytest.importorskip("num2words", reason="the extra voices is not installed")
+if shutil.which("espeak-ng") is None:
+    pytest.skip("the program espeak-ng is not installed", allow_module_level=True)
+
+PHONES = ["_", "^", "$", " ", ".", ",", *"abdefhijklmnoprstuvwzæðŋɐɑɒɔəɚɛɜɡɪɹʃʊʌʒθˈˌː"]
+
+
+def voice_file(directory: Path, speakers: int = 1) -> Path:
+    """Graph that repeats each id a hundred times per unit of length, divided by a thousand."""
+    helper, kinds = onnx.helper, onnx.TensorProto
+    inputs = [
+        helper.make_tensor_value_info("input", kinds.INT64, ["b", "n"]),
+        helper.make_tensor_value_info("input_lengths", kinds.INT64, ["b"]),
+        helper.make_tensor_value_info("scales", kinds.FLOAT, [3]),
+    ]
+    if speakers > 1:
+        inputs.append(helper.make_tensor_value_info("sid", kinds.INT64, ["b"]))
+    constants = [
+        helper.make_tensor("thousand", kinds.FLOAT, [], [1000.0]),
+        helper.make_tensor("place", kinds.INT64, [], [1]),
+        helper.make_tensor("ones", kinds.FLOAT, [1], [1.0]),
+        helper.make_tensor("hundred", kinds.FLOAT, [1], [100.0]),
+        helper.make_tensor("shape", kinds.INT64, [4], [1, 1, 1, -1]),
+        helper.make_tensor("none", kinds.FLOAT, [0], []),
+    ]
+    nodes = [
+        helper.make_node("Cast", ["input"], ["ids"], to=kinds.FLOAT),
+        helper.make_node("Div", ["ids", "thousand"], ["levels"]),
+        helper.make_node("Gather", ["scales", "place"], ["length"]),
+        helper.make_node("Mul", ["hundred", "length"], ["times"]),
+        helper.make_node("Concat", ["ones", "times"], ["repeats"], axis=0),
+        helper.make_node("Resize", ["levels", "none", "repeats"], ["long"], mode="nearest"),
+        helper.make_node("Reshape", ["long", "shape"], ["output"]),
+    ]
+    outputs = [helper.make_tensor_value_info("output", kinds.FLOAT, [1, 1, 1, "t"])]
+    graph = helper.make_graph(nodes, "voice", inputs, outputs, constants)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    file = directory / "en.onnx"
+    onnx.save(model, file)
+    config = {
+        "audio": {"sample_rate": 16_000},
+        "espeak": {"voice": "en-us"},
+        "phoneme_id_map": {phone: [i] for i, phone in enumerate(PHONES)},
+        "speaker_id_map": {"ann": 0, "bob": 1} if speakers > 1 else {},
+    }
+    (directory / "en.onnx.json").write_text(json.dumps(config), encoding="utf-8")
+    return file
+
+
+@pytest.mark.system
+def test_a_voice_speaks_behind_the_same_calls(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = import_run(voice_file(tmp_path), tmp_path / "voice")
+    run = transduce.load(path, "cpu")
+    assert isinstance(run.predictor, Voice) and run.recipe.task == "speech-synthesis"
+    one, again, slow = run.speak("Dad."), run.speak("Dad."), run.speak("Dad.", speed=0.5)
+    assert one.rate == 16_000 and np.array_equal(one.samples, again.samples)
+    assert len(slow.samples) == pytest.approx(2 * len(one.samples))
+    levels = [round(1000 * float(x)) for x in one.samples[50::100]]
+    spoken = [PHONES[i] for i in levels]
+    assert spoken[0] == "^" and spoken[-1] == "$" and spoken[-3] == "." and spoken[1::2]
+    assert [phone for phone in spoken if phone in "dæ"] == ["d", "æ", "d"]
+    long = run.speak("A sentence. " * 60)
+    assert len(long.samples) > 50 * len(one.samples) / 2 and long.wav()[:4] == b"RIFF"
+    assert len(run.speak("three").samples) == len(run.speak("3").samples)
+    assert not run.speak("").samples.size
+    with pytest.raises(InputError, match="cannot say 'да'"):
+        run.speak("да")
+    lines = tmp_path / "lines"
+    lines.write_text("Dad\n\nда\n", encoding="utf-8")
+    assert main(["speak", str(path), str(lines), "-o", str(tmp_path / "out")]) == 1
+    assert capsys.readouterr().out.splitlines() == [str(tmp_path / "out" / "1.wav"), "", ""]
+    with pytest.raises(SettingError, match="no explanation"):
+        run.explain("Dad")
+    assert run.predictor.facts()["phones"] == len(PHONES)
+
+
+@pytest.mark.system
+def test_speakers_and_mistakes(tmp_path: Path) -> None:
+    run = transduce.load(import_run(voice_file(tmp_path, 2), tmp_path / "voice"), "cpu")
+    assert run.predictor.inputs == ("text", "speaker")
+    with pytest.raises(SettingError, match="'x' is unknown; the run has 'ann', 'bob'"):
+        run.speak("a", speaker="x")
+    assert len(run.speak("a", speaker="bob").samples)
+    (tmp_path / "en.onnx.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(DataError, match="no description of a Piper voice"):
+        import_run(tmp_path / "en.onnx", tmp_path / "other")
+    assert not (tmp_path / "other").exists()
