@@ -358,10 +358,10 @@ def _decoded(lines: Iterator[bytes], path: Path, lenient: bool = False) -> Itera
         try:
             text = raw.decode("utf-8", "replace" if lenient else "strict")
         except UnicodeDecodeError as error:
-            place = (
+            fault = (
                 f"{path}: line {number} is not valid UTF-8 at byte {error.start + 1} of the line"
             )
-            raise DataError(place + _conversion(raw)) from None
+            raise DataError(fault + _conversion(raw)) from None
         yield text
     if not number:
         raise DataError(f"{path} is empty; it needs at least one line of text")

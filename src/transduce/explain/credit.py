@@ -161,14 +161,14 @@ def _shares(
     """Value times gradient of each leaf, summed over the last dimension, and the gradients."""
     if not leaves:
         return {}, {}
-    found = torch.autograd.grad(
+    tensors = torch.autograd.grad(
         difference,
         list(leaves.values()),
         retain_graph=True,
         allow_unused=True,
         materialize_grads=True,
     )
-    gradients = dict(zip(leaves, found, strict=True))
+    gradients = dict(zip(leaves, tensors, strict=True))
     shares = {
         name: (leaf.detach() * gradients[name]).float().sum(-1).flatten().tolist()
         for name, leaf in leaves.items()

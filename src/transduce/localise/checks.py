@@ -72,15 +72,15 @@ def surface_faults(source: str, target: str) -> Iterator[str]:
 
 
 def _blank_faults(source: str, target: str) -> Iterator[str]:
-    for place, ours, theirs in (
+    for side, ours, theirs in (
         ("beginning", _leading(source), _leading(target)),
         ("end", _leading(source[::-1]), _leading(target[::-1])),
     ):
         if ("\n" in ours) != ("\n" in theirs):
             fault = "missing" if "\n" in ours else "not in the source"
-            yield f"the line break at the {place} is {fault}"
+            yield f"the line break at the {side} is {fault}"
         elif ours.replace("\n", "") != theirs.replace("\n", ""):
-            yield f"the blanks at the {place} are others"
+            yield f"the blanks at the {side} are others"
     if "  " in target.strip() and "  " not in source.strip():
         yield "a blank is doubled"
     if source.count("\t") != target.count("\t"):

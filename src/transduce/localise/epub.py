@@ -39,8 +39,8 @@ def read_epub(content: bytes, reading: Reading) -> Document:
         for segment in page.segments:
             key = f"{shortened(name)}, {segment.key}"
             pages[key] = page, segment.key, span.start
-            (place,) = segment.spans
-            spans = (Span(place.start + span.start, place.end + span.start),)
+            (inner,) = segment.spans
+            spans = (Span(inner.start + span.start, inner.end + span.start),)
             segments.append(dataclasses.replace(segment, key=key, spans=spans))
 
     sources = {segment.key: segment.source for segment in segments}
@@ -50,8 +50,8 @@ def read_epub(content: bytes, reading: Reading) -> Document:
         by_page: dict[int, tuple[Document, dict[str, str]]] = {}
         for key, target in targets.items():
             if key in pages and target != sources[key]:
-                page, own, start = pages[key]
-                by_page.setdefault(start, (page, {}))[1][own] = target
+                page, page_key, start = pages[key]
+                by_page.setdefault(start, (page, {}))[1][page_key] = target
         for start, (page, own_targets) in by_page.items():
             yield from (_moved(edit, start) for edit in page.render(own_targets))
 

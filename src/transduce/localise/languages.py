@@ -84,14 +84,16 @@ def of_other_languages(reading: Reading, source: str = "", target: str = "") -> 
 
     source, target: codes that the file names; empty for none.
     """
-    for own, wanted, is_target in (
+    for code, asked, is_target in (
         (source, reading.source, False),
         (target, reading.language, True),
     ):
-        if wanted and names_language(own) and not is_same_language(own, wanted):
+        if asked and names_language(code) and not is_same_language(code, asked):
             name, option = (
                 ("target", "--target-language") if is_target else ("source", "--source-language")
             )
-            reason = f"its {name} language is {own}, not {wanted}; leave it, or give {option} {own}"
-            return [Record("language", own, own, "unread", reason)]
+            reason = (
+                f"its {name} language is {code}, not {asked}; leave it, or give {option} {code}"
+            )
+            return [Record("language", code, code, "unread", reason)]
     return []

@@ -81,8 +81,8 @@ def read_odf(content: bytes, reading: Reading) -> Document:
     common = [e for root in roots.values() for e in root.children if e.name == "office:styles"]
     for name, root in roots.items():
         if root.local_name != "math":
-            own = [e for e in root.children if e.name == "office:automatic-styles"]
-            part = _OdfPart(Keys(shortened(name)), reading, texts, _looks([*common, *own]))
+            styles = [e for e in root.children if e.name == "office:automatic-styles"]
+            part = _OdfPart(Keys(shortened(name)), reading, texts, _looks([*common, *styles]))
             part.read(root)
     language = _odf_languages(roots, reading.language) if reading.language else ()
     return texts.document(decoded, language)

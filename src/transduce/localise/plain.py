@@ -79,11 +79,11 @@ def _columns(names: Sequence[str], reading: Reading) -> tuple[int, int]:
 
     source = next((i for i, name in enumerate(names) if name in SOURCES), None)
     target = next((i for i, name in enumerate(names) if name in TARGETS), None)
-    wanted = [code.lower() for code in (reading.source, reading.language) if code]
+    asked = [code.lower() for code in (reading.source, reading.language) if code]
     codes = [
         i
         for i, name in enumerate(names)
-        if base_of(name) in LANGUAGES and (name not in NO_LANGUAGE or name in wanted)
+        if base_of(name) in LANGUAGES and (name not in NO_LANGUAGE or name in asked)
     ]
     target = column_of(reading.language, codes) if target is None else target
     if source is None:

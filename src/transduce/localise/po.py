@@ -95,12 +95,12 @@ def read_po(content: bytes, reading: Reading, is_template: bool = False) -> Docu
     top = next((entry for entry in entries if _is_header(entry)), None)
     header = top.strings["msgstr"].text if top else ""
     declared = LANGUAGE.search(header)
-    own = declared[1] if declared else ""
-    if not own:
-        own = language_of_path(reading.name)
-        if reading.source and is_same_language(own, reading.source):
-            own = ""  # a catalogue without translations yet
-    if not is_template and (others := of_other_languages(reading, target=own)):
+    code = declared[1] if declared else ""
+    if not code:
+        code = language_of_path(reading.name)
+        if reading.source and is_same_language(code, reading.source):
+            code = ""  # a catalogue without translations yet
+    if not is_template and (others := of_other_languages(reading, target=code)):
         return document_of(decoded, [], unread=others)
     language: list[Edit] = []
     if top and reading.language:
@@ -149,8 +149,10 @@ def _header_edits(header: Entry, decoded: DecodedText, language: str, rule: str)
     and, unless it is "", the rule of plurals."""
     string = header.strings["msgstr"]
     raw = decoded.text[slice(*string.span)]
-    own = LANGUAGE.search(string.text)
-    is_named = own is not None and names_language(own[1]) and is_same_language(own[1], language)
+    match = LANGUAGE.search(string.text)
+    is_named = (
+        match is not None and names_language(match[1]) and is_same_language(match[1], language)
+    )
     code = language.replace("-", "_")
     fields = {"Language": "" if is_named else CODES.get(code, code), "Plural-Forms": rule}
     added = ""

@@ -203,14 +203,14 @@ def _read(names: Iterable[str]) -> tuple[dict[int, str], dict[int, str]]:
         assert match is not None
         for star in (match["width"] or "", match["precision"] or ""):
             if star.startswith("*"):
-                place = int(star[1:-1] or following)
-                following += place == following
-                types[place], by_place[place] = "di", name
-        place = int(match["number"] or following)
+                index = int(star[1:-1] or following)
+                following += index == following
+                types[index], by_place[index] = "di", name
+        index = int(match["number"] or following)
         following += match["number"] is None
         if match["type"] != "m":
             kind = TYPES.get(match["type"], match["type"])
-            types[place], by_place[place] = (match["length"] or "") + kind, name
+            types[index], by_place[index] = (match["length"] or "") + kind, name
         else:
             following -= match["number"] is None
     return types, by_place
@@ -235,12 +235,12 @@ def _argument_faults(
         missing = next(_more(ours, theirs), names[min(lost)])
         yield Fault(f"{missing} is missing")
     elif added := new_names.keys() - names.keys():
-        own = next(_more(theirs, ours), new_names[min(added)])
-        own_fault = f"the translation has a placeholder of its own, {own}"
-        yield Fault(f"{own} comes more often than in the source" if own in ours else own_fault)
+        extra = next(_more(theirs, ours), new_names[min(added)])
+        own_fault = f"the translation has a placeholder of its own, {extra}"
+        yield Fault(f"{extra} comes more often than in the source" if extra in ours else own_fault)
     else:
-        place = min(i for i in types if types[i] != new_types[i])
-        yield Fault(f"{new_names[place]} stands for {names[place]}")
+        index = min(i for i in types if types[i] != new_types[i])
+        yield Fault(f"{new_names[index]} stands for {names[index]}")
 
 
 def _tag_faults(ours: _Names, theirs: _Names) -> Iterator[Fault]:

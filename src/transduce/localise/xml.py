@@ -309,11 +309,11 @@ def xml_text(element: Element, opaque: Sequence[str], references: dict[str, str]
 def _end_of_protected(element: Element) -> int | None:
     """Place behind a part that is not translated: an element, or the text up to the end of a
     marker (`sm` and `em` of XLIFF 2)."""
-    kept = (element.get("translate") or element.get("its:translate")) == "no"
-    if element.local_name == "sm" and kept and element.parent:
+    is_protected = (element.get("translate") or element.get("its:translate")) == "no"
+    if element.local_name == "sm" and is_protected and element.parent:
         ends = (e for e in element.parent.children if e.get("startRef") == element.get("id"))
         return next((end.span.end for end in ends if end.local_name == "em"), None)
-    return element.span.end if kept or element.get("mtype") in PROTECTED else None
+    return element.span.end if is_protected or element.get("mtype") in PROTECTED else None
 
 
 def blank_before(element: Element) -> str:

@@ -147,10 +147,10 @@ def read_qt(decoded: DecodedText, root: Element, reading: Reading) -> Document:
     decoded: text of the file.  root: its element.  reading: languages.
     """
     references: dict[str, str] = {}
-    own = root.get("language")
-    if unread := of_other_languages(reading, root.get("sourcelanguage"), own):
+    code = root.get("language")
+    if unread := of_other_languages(reading, root.get("sourcelanguage"), code):
         return document_of(decoded, [], unread=unread)
-    language = own or reading.language
+    language = code or reading.language
     units: list[Unit] = []
     messages = (e for e in root.descendants() if e.local_name == "message")
     for number, message in enumerate(messages, 1):
@@ -159,7 +159,7 @@ def read_qt(decoded: DecodedText, root: Element, reading: Reading) -> Document:
         if translation is None or translation.get("type") not in LEFT:
             unit = _qt_unit(decoded, message, f"message {number}", language, references)
             units += [unit] if unit else []
-    names = [root.with_attribute("language", language)] if language and not own else []
+    names = [root.with_attribute("language", language)] if language and not code else []
     return document_of(decoded, units, names)
 
 

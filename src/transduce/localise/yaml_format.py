@@ -54,9 +54,9 @@ def read_yaml(content: bytes, reading: Reading) -> Document:
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise DataError(f"the file is not YAML: {reason}") from None
-    own = next((key.value for root in roots if (key := _language_key(root))), "")
-    is_output = is_same_language(own, reading.language or "")
-    if not is_output and (others := of_other_languages(reading, source=own)):
+    code = next((key.value for root in roots if (key := _language_key(root))), "")
+    is_output = is_same_language(code, reading.language or "")
+    if not is_output and (others := of_other_languages(reading, source=code)):
         return document_of(decoded, [], unread=others)
     reader = _YamlReader(decoded, reading, yaml)
     units = [unit for i, root in enumerate(roots, 1) for unit in reader.units(root, "", i)]
@@ -113,8 +113,8 @@ class _YamlReader:
         if not path and (key := _language_key(node)):
             if language := self.reading.language:
                 name = f'"{language}"' if AMBIGUOUS.fullmatch(language) else language
-                place = Span(key.start_mark.index, key.end_mark.index)
-                self.language.append(Edit(place, name))
+                span = Span(key.start_mark.index, key.end_mark.index)
+                self.language.append(Edit(span, name))
             self.flags = YAML_FLAGS
         is_plural = "other" in names and names.keys() <= set(CATEGORY_NAMES)
         if is_plural and all(isinstance(p, self.yaml.ScalarNode) for p in names.values()):

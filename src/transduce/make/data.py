@@ -150,16 +150,16 @@ def prepare(pairs: Iterable[Pair], directory: Path, minutes: float) -> PreparedD
     tested = low, min(max(int(A_MINUTE * minutes), A_MINUTE), high)
     held_out = {"valid": _share(read, VALID_PAIRS), "test": _share(read, tested)}
     splits: dict[str, list[Pair]] = {"valid": [], "test": [], "train": []}
-    seen = 0
+    n_lines = 0
     for line in clock.within(examined([corpus], kinds), PREPARE_SHARE):
-        seen += 1
+        n_lines += 1
         if reason := next((name for name in left_out if name in line.faults), None):
             dropped[reason] += 1
             continue
         noted.update(line.faults.keys())
         splits[_split_of(line.pair, held_out)].append(line.pair)
     every.unlink()
-    dropped["time"] = read - seen
+    dropped["time"] = read - n_lines
     if kind != "classification":
         targets = (target for name in held_out for _, target in splits[name])
         apart_from = {folded(text) for text in targets if len(text.split()) >= PHRASE}
@@ -410,6 +410,6 @@ def gain_of(before: Evaluation, after: Evaluation, kind: Kind) -> tuple[float, f
     before, after: evaluations of the same items.  kind: of the outputs.
     """
     metric = make_metric(MAIN[kind], after.language)
-    found = paired_bootstrap(metric, before.hypotheses, after.hypotheses, after.references)
-    low, high = sorted((found.low, found.high))
-    return round(found.difference, 1), round(low, 1), round(high, 1)
+    comparison = paired_bootstrap(metric, before.hypotheses, after.hypotheses, after.references)
+    low, high = sorted((comparison.low, comparison.high))
+    return round(comparison.difference, 1), round(low, 1), round(high, 1)

@@ -123,10 +123,10 @@ def _is_enough(facts: DataFacts, tokens: float, candidate: Mapping[str, Any]) ->
 def preferred(facts: DataFacts, order: Sequence[tuple[str, float]]) -> list[str]:
     """Candidates of an order, best first, of which one that the native engine computes, pages and
     exports can hold goes before another unless it loses more than the interval of the table."""
-    kept = interval(50.0, TABLE_ITEMS)
+    margin = interval(50.0, TABLE_ITEMS)
     return sorted(
         (name for name, _ in order),
-        key=lambda name: dict(order)[name] - (kept if is_portable(facts, name) else 0.0),
+        key=lambda name: dict(order)[name] - (margin if is_portable(facts, name) else 0.0),
     )
 
 

@@ -60,8 +60,8 @@ def machine(kind: Kind, candidate: str) -> dict[str, Any]:
     counts = (1, available_cores())
     with restored_threads(), torch.autocast("cpu", torch.bfloat16, enabled=bool(precision)):
         rounds = [[_seconds(layer, batch, count) for count in counts] for _ in range(PACE_ROUNDS)]
-    one, every = map(statistics.median, zip(*rounds, strict=True))
-    return {"threads": counts[every < WORTH * one], **precision}
+    single, every = map(statistics.median, zip(*rounds, strict=True))
+    return {"threads": counts[every < WORTH * single], **precision}
 
 
 def _seconds(layer: torch.nn.Module, batch: torch.Tensor, threads: int) -> float:

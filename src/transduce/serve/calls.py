@@ -68,9 +68,9 @@ def fault_of(error: Exception, name: str) -> RequestError:
     return fault
 
 
-def fault_at(name: str, place: str) -> RequestError:
+def fault_at(name: str, location: str) -> RequestError:
     """The answer to a fault at a place, logged by a name."""
-    logger.error("%s: %s", name, place)
+    logger.error("%s: %s", name, location)
     return RequestError(500, "internal error", "internal")
 
 

@@ -134,7 +134,7 @@ class RankWatch:
     ) -> None:
         watched = range(1, world) if rank == 0 else range(1) if rank == 1 else range(0)
         others = {other: _News(heard=time.monotonic()) for other in watched}
-        beats, told = 0, 0.0
+        beats, logged = 0, 0.0
         while not end.wait(min(INTERVAL, seconds / 10)):
             beats += 1
             with contextlib.suppress(OSError, ValueError):  # removed at the end, or half written
@@ -147,8 +147,8 @@ class RankWatch:
             waited = time.monotonic() - since if since is not None else 0.0
             awaited = self._awaited(others, rank, waited)
             if not awaited:
-                told = 0.0
-            elif told and waited > seconds:
+                logged = 0.0
+            elif logged and waited > seconds:
                 logger.error(
                     "waited %.3g minutes for %s (training.rank_timeout): training stops; continue "
                     "with --resume",
@@ -156,9 +156,9 @@ class RankWatch:
                     awaited,
                 )
                 os._exit(1)  # the main thread waits in PyTorch for an answer
-            elif waited > max(2 * told, min(SILENCE, seconds / 2)):
+            elif waited > max(2 * logged, min(SILENCE, seconds / 2)):
                 logger.error("waiting for %s for %.0f s", awaited, waited)
-                told = waited
+                logged = waited
 
     def _hear(self, others: dict[int, _News], other: int, path: Path) -> None:
         with contextlib.suppress(OSError, ValueError):
