@@ -2,6 +2,7 @@
 in NumPy below, give our log-probabilities."""
 
 import dataclasses
+import gzip
 import hashlib
 import io
 import json
@@ -16,6 +17,7 @@ import pytest
 import safetensors
 import sentencepiece
 import torch
+import zstandard
 
 import transduce
 from helpers.toy_translator import toy_pairs
@@ -28,9 +30,11 @@ from transduce.interop.marian_import import marian_languages, pair_of
 from transduce.models.config import EncoderDecoderConfig
 from transduce.models.encoder_decoder import EncoderDecoder, build_encoder_decoder
 from transduce.nn.stack_configs import SsruDecoderConfig, TransformerConfig
+from transduce.recipes import read_recipe
 from transduce.runs.exporting import export_run
 from transduce.runs.importing import import_run
 from transduce.sequence import Padded
+from transduce.serve.runs import runs_in
 from transduce.tasks.translation.shortlist import load_shortlist
 from transduce.text import EOS, SubwordConfig, SubwordTokenizer
 from transduce.text.imported import piece_table
@@ -295,6 +299,30 @@ def test_a_model_of_firefox_comes_in_whole(tmp_path: Path) -> None:
     network = transduce.load(path, "cpu", engine="pytorch").translator.model.state_dict()
     weight = network["encoder.layers.0.self_attention.query_key_value.weight"]
     np.testing.assert_array_equal(weight[64:128].numpy(), whole["encoder_l1_self_Wk"].T)
+
+
+def test_compressed_files_of_firefox_come_in_as_the_plain_ones(tmp_path: Path) -> None:
+    directory = firefox_directory(tmp_path)
+    plain = import_run(directory, tmp_path / "plain")
+    model, vocabulary, shortlist = (next(directory.glob(f"{n}*")) for n in ("mod", "voc", "lex"))
+    for file, suffix, pack in (
+        (model, ".gz", gzip.compress),
+        (vocabulary, ".zst", zstandard.ZstdCompressor().compress),
+        (shortlist, ".gz", gzip.compress),
+    ):
+        (directory / f"{file.name}{suffix}").write_bytes(pack(file.read_bytes()))
+        file.unlink()
+    packed = import_run(directory, tmp_path / "packed")
+    for name in ("weights.safetensors", "shortlist.safetensors", "tokenizer.json", "recipe.toml"):
+        assert (packed / name).read_bytes() == (plain / name).read_bytes(), name
+    shutil.move(directory, tmp_path / "models" / "enpt")
+    (run,) = runs_in(tmp_path / "models")
+    assert read_recipe(run).languages.target == "pt"  # type: ignore[attr-defined]
+    cut = tmp_path / "models" / "enpt" / f"{model.name}.gz"
+    cut.write_bytes(cut.read_bytes()[:-100])
+    with pytest.raises(DataError, match=r"bin\.gz"):
+        import_run(cut.parent, tmp_path / "cut")
+    assert not (tmp_path / "cut").exists()
 
 
 def test_a_model_of_firefox_goes_out_as_it_came(tmp_path: Path) -> None:

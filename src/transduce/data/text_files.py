@@ -153,7 +153,7 @@ def text_of(file: BinaryIO, name: str) -> io.BufferedReader:
     if packing is None and head:
         _check_suffix(name)
     if packing is not None:
-        head, chunks = _begun(_unpacked(packing, _reader(chunks), name))
+        head, chunks = _begun(unpacked_chunks(packing, _reader(chunks), name))
         if (within := _packing_of(head)) is not None:
             raise DataError(
                 f"{name} is compressed twice, by {within.name} and then by {packing.name}; unpack "
@@ -269,7 +269,8 @@ def _without_zstd(file: BinaryIO) -> Iterator[bytes]:
         raise EOFError("its end is missing")
 
 
-def _unpacked(packing: Packing, file: BinaryIO, name: str) -> Iterator[bytes]:
+def unpacked_chunks(packing: Packing, file: BinaryIO, name: str) -> Iterator[bytes]:
+    """Unpack a compressed file, named `name` in the DataError of a damaged one."""
     try:
         yield from _chunks_of(cast(BinaryIO, packing.reader(file)))
     except DataError:

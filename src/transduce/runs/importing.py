@@ -12,6 +12,7 @@ from transduce.decoding.shortlist import Shortlist
 from transduce.errors import RunError
 from transduce.interop.models import import_directory
 from transduce.interop.new_language import NewLanguage, with_language
+from transduce.interop.packed import plain_files
 from transduce.interop.read import ImportedModel
 from transduce.interop.voice import read_voice
 from transduce.recipes import flat_settings, parse_recipe, read_recipe, with_overrides
@@ -66,7 +67,8 @@ def import_run(
         return _import_voice(source, path, overrides)
     with unpacked(source) as files:
         if not (files / "recipe.toml").is_file():
-            imported = import_directory(source)
+            with plain_files(source) as plain:
+                imported = import_directory(plain)
         elif language is None:
             return _copy(files, path, overrides, source)
         else:

@@ -128,21 +128,20 @@ def runs_in(path: Path) -> list[Path]:
 
 def _run_of(folder: Path, imported: Path) -> Path | None:
     """Run of a folder, imported where it is missing; None if the folder is no model."""
-    if (folder / "recipe.toml").is_file():
-        return folder
+    for run in (folder, imported / folder.name):
+        if (run / "recipe.toml").is_file():
+            return run
     with needing_torch(f"the import of {folder}"):
         from transduce.interop.ctranslate2_import import model_folder
         from transduce.interop.marian_import import marian_model_file
+        from transduce.interop.packed import packed_files
         from transduce.runs.importing import import_run
-    if model_folder(folder) is None and marian_model_file(folder) is None:
+    if not (model_folder(folder) or marian_model_file(folder) or packed_files(folder)):
         logger.warning("leaving out %s, which is no run and no model of Firefox or Argos", folder)
         return None
-    run = imported / folder.name
-    if not (run / "recipe.toml").is_file():
-        logger.info("importing %s as %s", folder, run)
-        imported.mkdir(exist_ok=True)
-        import_run(folder, run)
-    return run
+    logger.info("importing %s as %s", folder, run)
+    imported.mkdir(exist_ok=True)
+    return import_run(folder, run)
 
 
 def read_specs(paths: Sequence[Path], pairs: Sequence[str] = ()) -> list[RunSpec]:
