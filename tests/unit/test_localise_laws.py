@@ -217,4 +217,4 @@ def test_an_encoding_is_kept(make: Callable[[str], str]) -> None:
 
 def test_formats_are_those_of_the_laws() -> None:
     messages = {PurePath(name).suffix for name in SAMPLES}
-    assert {".htm", ".xhtml", ".markdown", *PARTS, *messages} == set(FORMATS)
+    assert {".htm", ".xhtml", ".markdown", ".epub", *PARTS, *messages} == set(FORMATS)

@@ -337,3 +337,11 @@ def test_archives_that_are_attacks_are_refused(suffix: str) -> None:
 def test_the_type_of_a_book_stays_first_and_stored() -> None:
     made = raised("a.epub", EPUB).content
     assert made[30:58] == b"mimetypeapplication/epub+zip"
+
+
+def test_faults_of_a_page_of_a_book_name_it() -> None:
+    document = read_document("a.epub", EPUB)
+    key = document.segments[-1].key
+    assert key.startswith("OEBPS/page.xhtml, line 1")
+    with pytest.raises(DataError, match=f"{key}: HTML cannot hold"):
+        document.with_targets({key: "\x1b"})

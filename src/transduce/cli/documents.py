@@ -33,13 +33,13 @@ from transduce.localise.document import (
     Segment,
     State,
     document_with,
-    report_page,
     untranslated_record,
 )
 from transduce.localise.formats import DATA, FORMATS, MARKED, read_document
 from transduce.localise.fuzzy import FuzzyMemory
 from transduce.localise.lock import CHANGED, Lock, Version, Written, lock_of, read_lock, updated
 from transduce.localise.memory import with_matches
+from transduce.localise.report import report_page
 from transduce.localise.target_files import merged_target, target_path, with_gaps
 from transduce.localise.term_files import in_columns, read_tbx
 from transduce.localise.translate import Order, Translated, aligner, localised

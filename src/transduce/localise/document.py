@@ -15,9 +15,8 @@ import dataclasses
 import functools
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from typing import Literal, NamedTuple
 
 from transduce.errors import DataError
@@ -48,6 +47,7 @@ class Record:
              a setting, named by the key, that was not followed.
     reason:  why it is not done, on a line.
     file:    the document; empty for texts.
+    forms:   translations of plural forms that differ from the target, by their names.
     """
 
     key: str
@@ -56,6 +56,7 @@ class Record:
     state: Literal["translated", "approved", "kept", "needs-translation", "unread", "ignored"]
     reason: str = ""
     file: str = ""
+    forms: tuple[tuple[str, str], ...] = ()
 
     @property
     def text(self) -> str:
@@ -79,7 +80,18 @@ class Record:
 
     def line(self) -> str:
         """The record as JSON, without a line break."""
-        return json.dumps(dataclasses.asdict(self), ensure_ascii=False)
+        row = dataclasses.asdict(self)
+        forms = dict(row.pop("forms"))
+        return json.dumps(row | ({"forms": forms} if forms else {}), ensure_ascii=False)
+
+    def targets(self) -> Mapping[str, str]:
+        """The translations to write, by key."""
+        return {self.key: self.target} | {form_key(self.key, name): t for name, t in self.forms}
+
+
+def form_key(key: str, name: str) -> str:
+    """The key of a plural form of a segment."""
+    return f"{key}\0{name}"
 
 
 def untranslated_record(key: str, source: str, reason: str) -> Record:
@@ -88,39 +100,6 @@ def untranslated_record(key: str, source: str, reason: str) -> Record:
     key: of the segment.  source: its text.  reason: shown to the user.
     """
     return Record(key, source, source, "needs-translation", reason)
-
-
-RECORD_HEAD = """<!DOCTYPE html>
-<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<title>Report of transduce localise</title>
-<style>
-:root { color-scheme: light dark; font: 15px/1.45 system-ui, sans-serif }
-body { max-width: 90rem; margin: 1.5rem auto; padding: 0 1rem }
-table { border-collapse: collapse; width: 100%; table-layout: fixed }
-th, td { border-top: 1px solid #8885; padding: .4rem .6rem; text-align: start; vertical-align: top }
-th:first-child { width: 18% }
-td { overflow-wrap: anywhere; white-space: pre-wrap }
-td:first-child { color: #888; font-size: 13px }
-.left td:first-child { box-shadow: inset 3px 0 #c60 }
-em { display: block; color: #c60; font-style: normal }
-</style>
-"""
-
-
-def report_page(records: Sequence[Record]) -> Iterator[str]:
-    """Lines of the page of some records."""
-    left = [record for record in records if not record.is_done]
-    done = [record for record in records if record.is_done]
-    yield RECORD_HEAD
-    yield f"<h1>{len(done)} segments translated, {len(left)} left</h1>"
-    yield "<table><tr><th>Place<th>Source<th>Translation</tr>"
-    for record in (*left, *done):
-        location = f"{escape(record.file)}<br>{escape(record.key)}"
-        reason = f"<em>{escape(record.reason)}</em>" if record.reason else ""
-        target = escape(record.target) if record.is_done else ""
-        yield f'<tr class="{"done" if record.is_done else "left"}"><td>{location}'
-        yield f'<td dir="auto">{escape(record.source)}<td dir="auto">{target}{reason}</tr>'
-    yield "</table></html>"
 
 
 BOMS = (
@@ -179,6 +158,8 @@ class Segment:
     limit:   the most characters of a target, tags left out; 0 for any number.
     around:  white space before and after the source, in a format that asks for the same.
     written: the translations that `target` is the first of, where several forms have one source.
+    forms:   names of the plural forms that are made of it, with a number of each.
+    match_forms: translations of those forms of the match.
     """
 
     key: str
@@ -195,6 +176,8 @@ class Segment:
     limit: int = 0
     around: tuple[str, str] = ("", "")
     written: tuple[Written, ...] = ()
+    forms: tuple[tuple[str, str], ...] = ()
+    match_forms: tuple[tuple[str, str], ...] = ()
 
     @property
     def translations(self) -> tuple[Written, ...]:
@@ -205,9 +188,16 @@ class Segment:
         before, after = self.around
         return (Written(f"{before}{self.target}{after}", is_rare),)
 
+    def with_forms(self, forms: Iterable[tuple[str, str]]) -> Segment:
+        """The segment with the plural forms that have a number, if these are several."""
+        several = tuple(form for form in forms if form[1])
+        return dataclasses.replace(self, forms=several) if len(several) > 1 else self
+
     def matched(self) -> Record:
         """The record of its match."""
-        return Record(self.key, self.source, self.match, "translated", self.origin)
+        return Record(
+            *(self.key, self.source, self.match, "translated", self.origin), forms=self.match_forms
+        )
 
 
 @dataclass(frozen=True)
@@ -342,7 +332,7 @@ class Document:
         """Edits for some targets, in order.  Raises as `with_targets` does."""
         texts: dict[str, str] = {}
         for key, target in targets.items():
-            if key not in self._keys:
+            if key.partition("\0")[0] not in self._keys:
                 raise DataError(f"{key}: no such segment in this document")
             texts[key] = target.strip()
             if not texts[key]:
@@ -404,7 +394,7 @@ def document_with(
     records: one for each segment.  check: called between steps; raises an error to end the work.
     """
     check()
-    targets = {record.key: record.target for record in records if record.is_done}
+    targets = _targets(records)
     approved = {record.key for record in records if record.state == "approved"}
     try:
         content = document.with_targets(targets, approved)
@@ -415,16 +405,21 @@ def document_with(
     for record in records:
         check()
         held.append(_held(document, record))
-    targets = {record.key: record.target for record in held if record.is_done}
+    targets = _targets(held)
     content = document.with_targets(targets, approved & targets.keys())
     return LocalisedDocument(content, [*held, *document.unread])
+
+
+def _targets(records: Sequence[Record]) -> dict[str, str]:
+    """The translations of the records that have some."""
+    return {key: t for record in records if record.is_done for key, t in record.targets().items()}
 
 
 def _held(document: Document, record: Record) -> Record:
     """The record of a segment; with its source, where the document cannot hold its translation."""
     try:
         if record.is_done:
-            document.check({record.key: record.target})
+            document.check(record.targets())
     except DataError as error:
         reason = str(error).removeprefix(f"{record.key}: ")
         return untranslated_record(

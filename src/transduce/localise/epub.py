@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Iterator, Mapping
 
+from transduce.errors import DataError
 from transduce.localise.document import DecodedText, Document, Edit, Reading, Span
 from transduce.localise.html import html_document
 from transduce.localise.languages import is_right_to_left
@@ -28,6 +29,7 @@ def read_epub(content: bytes, reading: Reading) -> Document:
                 language.append(element.with_attribute("page-progression-direction", "rtl"))
     book = texts.document(archive, ())
     segments, unread = [*book.segments], [*book.unread]
+    names = {span.start: shortened(name) for name, span in archive.members.items()}
     pages: dict[str, tuple[Document, str, int]] = {}
     for name, span in archive.members.items():
         if name in roots:
@@ -53,7 +55,11 @@ def read_epub(content: bytes, reading: Reading) -> Document:
                 page, page_key, start = pages[key]
                 by_page.setdefault(start, (page, {}))[1][page_key] = target
         for start, (page, own_targets) in by_page.items():
-            yield from (_moved(edit, start) for edit in page.render(own_targets))
+            try:
+                edits = [*page.render(own_targets)]
+            except DataError as error:
+                raise DataError(f"{names[start]}, {error}") from None
+            yield from (_moved(edit, start) for edit in edits)
 
     return Document(segments, archive, render, language=language, unread=unread)
 

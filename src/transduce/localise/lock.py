@@ -121,11 +121,18 @@ class Written(NamedTuple):
 
 
 class Recalled(NamedTuple):
-    """A translation by machine: the key and the digest of its source, and the target."""
+    """A translation by machine: the key and the digest of its source, the target, and those of
+    plural forms."""
 
     key: str
     source: str
     target: str
+    forms: Sequence[Sequence[str]] = ()
+
+    def given_to(self, segment: Segment) -> Segment:
+        """A segment with the translation as its match."""
+        forms = tuple((name, target) for name, target in self.forms)
+        return dataclasses.replace(segment, match=self.target, match_forms=forms)
 
 
 class Lock(NamedTuple):
@@ -148,9 +155,7 @@ class Lock(NamedTuple):
         before = [Named(t.key, t.source) for t in self.translations]
         after = [Named(s.key, digest(s.source)) for s in document.segments]
         segments = [
-            segment
-            if link is None or segment.match
-            else dataclasses.replace(segment, match=self.translations[link].target)
+            segment if link is None or segment.match else self.translations[link].given_to(segment)
             for segment, link in zip(document.segments, matched(before, after), strict=True)
         ]
         return dataclasses.replace(document, segments=segments)
@@ -337,6 +342,8 @@ def lock_of(
         form = content.form(unit)
         units.append(Written(unit.key, digest(unit.source), form, now, i in by_hand))
     translations = [
-        Recalled(r.key, digest(r.source), r.target) for r in records if r.state == "translated"
+        Recalled(r.key, digest(r.source), r.target, r.forms)
+        for r in records
+        if r.state == "translated"
     ]
     return Lock(content.frame(), units, translations)

@@ -18,6 +18,8 @@ from transduce.text.languages import canonical
 
 CATEGORY_NAMES = ("zero", "one", "two", "few", "many", "other")
 SAMPLES = range(1001)
+LIKELY = (21, 3, 5, 1, 2)
+"""Numbers that stand for a form, if they are of it."""
 FEW = 5
 """Numbers of a form that gettext lets leave its number out: fewer."""
 RULE = re.compile(r"nplurals\s*=\s*([1-6])\s*;\s*plural\s*=\s*([^;\n]{1,500});?")
@@ -102,11 +104,13 @@ RULES = (
 
 
 class PluralForm(NamedTuple):
-    """A plural form: of the number 1, of no other, of fewer than five numbers."""
+    """A plural form: of the number 1, of no other, of fewer than five numbers; one of its numbers,
+    "" for a form of fractions alone."""
 
     is_one: bool
     is_single: bool
     is_rare: bool
+    sample: str = ""
 
 
 def categories(language: str | None) -> dict[str, PluralForm]:
@@ -114,10 +118,36 @@ def categories(language: str | None) -> dict[str, PluralForm]:
     code = re.split("[-_]", (language or "en").lower())[0]
     names = next((names for names, codes in LANGUAGES if code in codes.split()), "one other")
     forms = {}
+    samples = _samples_by_category(names.replace("*", "").split(), code)
     for name in names.split():
         is_one = name.startswith("one") or names == "other"
-        forms[name.rstrip("*")] = PluralForm(is_one, name == "one", name in ("zero", "one", "two"))
+        is_single, is_rare = name == "one", name in ("zero", "one", "two")
+        name = name.rstrip("*")
+        forms[name] = PluralForm(is_one, is_single, is_rare, samples.get(name, ""))
     return forms
+
+
+def _samples_by_category(names: Sequence[str], code: str) -> dict[str, str]:
+    """A number of each category that whole numbers have."""
+    samples = _samples(rule_of(code))
+    if code in ("lv", "prg"):
+        names = ("one", "other", "zero")
+    elif len(names) > len(samples):
+        of_fractions = "other" if code in ("be", "pl", "ru", "uk") else "many"
+        names = [name for name in names if name != of_fractions]
+    return dict(zip(names, samples, strict=False))
+
+
+@functools.lru_cache
+def _samples(rule: str) -> tuple[str, ...]:
+    """A number of each form of a rule of gettext, "" for one without."""
+    match = RULE.search(rule)
+    assert match is not None
+    plural = gettext.c2py(match[2])
+    form_of = {n: plural(n) for n in (*LIKELY, *SAMPLES)}
+    return tuple(
+        next((str(n) for n, form in form_of.items() if form == i), "") for i in range(int(match[1]))
+    )
 
 
 def rule_of(language: str) -> str:
@@ -152,8 +182,10 @@ def _forms_by(number: int, rule: str) -> tuple[PluralForm, ...]:
     except (ValueError, ArithmeticError, RecursionError):
         return ()
     counts = Counter(form_of)
+    samples = _samples(f"nplurals={number}; plural={rule};")
     return tuple(
-        PluralForm(form_of[1] == i, counts[i] == 1, counts[i] < FEW) for i in range(number)
+        PluralForm(form_of[1] == i, counts[i] == 1, counts[i] < FEW, samples[i])
+        for i in range(number)
     )
 
 

@@ -21,6 +21,7 @@ from transduce.localise.document import (
     Span,
     State,
     Written,
+    form_key,
 )
 from transduce.localise.languages import (
     is_same_language,
@@ -292,6 +293,10 @@ class _PoLayout(NamedTuple):
                     limit=limit,
                     around=(before, after),
                     written=self.written(bool(suffix)) if targets[0] else (),
+                ).with_forms(
+                    (keyword, self.forms[int(keyword[7:-1])].sample)
+                    for keyword in self.forms_of(bool(suffix))
+                    if keyword != "msgstr"
                 )
             )
         return segments
@@ -303,15 +308,16 @@ class _PoLayout(NamedTuple):
         """Edits of the forms and of the flag."""
         strings = self.entry.strings
         added = []
-        for key, target in targets.items():
+        for key in [key for key in targets if "\0" not in key]:
             is_plural = key.endswith(", plural")
             source = strings["msgid_plural" if is_plural else "msgid"]
             before, _, after = framed(source.text)
-            literal = self._literal(before + target + after, source)
             there = self.targets(is_plural)
             for keyword, present in zip(self.forms_of(is_plural), there, strict=True):
                 if present and not all(there):
                     continue  # confirmed; only the others are missing
+                target = targets.get(form_key(key, keyword), targets[key])
+                literal = self._literal(before + target + after, source)
                 if keyword in strings:
                     yield Edit(strings[keyword].span, literal)
                 else:

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import CancelledError, DataError, TransduceError, UnknownTextError
 from transduce.localise.checks import too_long
+from transduce.localise.counted import with_number, without_number
 from transduce.localise.document import (
     CUT_OFF,
     Check,
@@ -297,7 +298,9 @@ def _message(
     if segment.match:
         return segment.matched()
     if not has_choice(segment.source, segment.tags):
-        return (yield from _segment(segment, language, can_align))
+        whole = yield from _segment(segment, language, can_align)
+        forms = yield from _plural_forms(segment, language, can_align)
+        return dataclasses.replace(whole, forms=forms)
     message = parse_message(segment.source)
     texts = list(message.texts())
     leaves = {
@@ -321,6 +324,26 @@ def _message(
         targets.append(target)
     written = message.with_texts(iter(targets), target_language)
     return Record(segment.key, segment.source, written, "translated")
+
+
+def _plural_forms(
+    segment: Segment, language: str, can_align: bool
+) -> Work[tuple[tuple[str, str], ...]]:
+    """Translations of the plural forms of a segment, each made with a number of it; those that
+    cannot be made so are left out."""
+    counted = {
+        (name, number): leaf
+        for name, number in segment.forms
+        if (leaf := with_number(segment, number)) is not None
+    }
+    results = yield from _translate_together(
+        _segment(leaf, language, can_align) for leaf in counted.values()
+    )
+    return tuple(
+        (name, target)
+        for (name, number), result in zip(counted, results, strict=True)
+        if isinstance(result, Record) and (target := without_number(segment, number, result.target))
+    )
 
 
 def _leaf(segment: Segment, text: str) -> Segment:

@@ -7,8 +7,16 @@ from functools import partial
 from typing import NamedTuple
 
 from transduce.errors import DataError
-from transduce.localise.document import DecodedText, Document, Edit, Record, Segment, Span
-from transduce.localise.plurals import origins
+from transduce.localise.document import (
+    DecodedText,
+    Document,
+    Edit,
+    Record,
+    Segment,
+    Span,
+    form_key,
+)
+from transduce.localise.plurals import categories, origins
 
 BREAK = re.compile("\r\n?|[\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 _CLASS = "(?:fa[bdlrst]?|mdi|bi|ti|icon|btn|glyphicon)"
@@ -69,13 +77,14 @@ def document_of(
             unique.append(unit)
 
     def render(targets: Mapping[str, str]) -> Iterator[Edit]:
-        by_unit: dict[int, dict[str, str]] = {}
+        by_unit: dict[int, tuple[Unit, dict[str, str]]] = {}
         for key, target in targets.items():
             if control := CONTROL.search(target):
                 raise DataError(f"{key}: the file cannot hold {control[0]!r}; remove it")
-            by_unit.setdefault(id(unit_of[key]), {})[key] = BREAK.sub("\n", target)
-        for texts in by_unit.values():
-            yield from unit_of[next(iter(texts))].write(texts)
+            unit = unit_of[key.partition("\0")[0]]
+            by_unit.setdefault(id(unit), (unit, {}))[1][key] = BREAK.sub("\n", target)
+        for unit, texts in by_unit.values():
+            yield from unit.write(texts)
 
     segments = [segment for unit in unique for segment in unit.segments]
     return Document(
@@ -135,7 +144,8 @@ def unit_in_place(
     def write(targets: Mapping[str, str]) -> Iterator[Edit]:
         for name, origin in made.items():
             member = members[origin]
-            target = targets.get(member.segment.key)
+            key = member.segment.key
+            target = targets.get(form_key(key, name), targets.get(key))
             if target is None or (name == origin and target == member.segment.source):
                 continue
             if name in members:
@@ -143,7 +153,14 @@ def unit_in_place(
             elif add:
                 yield add(name, member.raw(target))
 
-    used = [member.segment for name, member in members.items() if name in made.values()]
+    forms = categories(language) if add else {}
+    used = [
+        member.segment.with_forms(
+            (name, forms[name].sample) for name, o in made.items() if o == origin and name in forms
+        )
+        for origin, member in members.items()
+        if origin in made.values()
+    ]
     return Unit(used, write)
 
 
