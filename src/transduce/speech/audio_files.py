@@ -338,7 +338,8 @@ def missing_share(file: Path | bytes) -> float:
 
 
 def undeclared_bytes(file: Path | bytes) -> int:
-    """Bytes behind the samples of a WAV file by its header that are no chunk; 0 for others."""
+    """Bytes behind the samples of a WAV file by its header that are no chunk and no padding; 0 for
+    others."""
     with file.open("rb") if isinstance(file, Path) else io.BytesIO(file) as opened:
         size = opened.seek(0, os.SEEK_END)
         opened.seek(0)
@@ -348,8 +349,8 @@ def undeclared_bytes(file: Path | bytes) -> int:
             return 0
         opened.seek(header.start + header.size + header.size % 2)
         rest = opened.read(4)
-        is_chunk = len(rest) < 4 or _is_name(rest)
-        return 0 if is_chunk else size - header.start - header.size
+        is_other = len(rest) < 4 or _is_name(rest) or rest == bytes(4)  # chunks, or padding
+        return 0 if is_other else size - header.start - header.size
 
 
 def _declared_size(file: BinaryIO, head: bytes) -> int:
