@@ -1,11 +1,13 @@
 """The commands of benchmarks/ run and print what they say, on next to no work."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ import torch
 import transduce
 from helpers.native import needs_native
 from helpers.served import some_sentences
+from helpers.served_runs import speaking_run
 from transduce.nn.repeated_work import RepeatedWork
 from transduce.training.signals import InterruptedTraining, handled_by
 
@@ -190,3 +193,55 @@ def test_a_training_without_a_new_checkpoint_is_interrupted_and_resumed(
     gpu_multi30k.train(tmp_path / "run", (), latest=0.3)
     assert resumed == [False, True, True]
     assert signal.getsignal(signal.SIGTERM) == handler
+
+
+NAMED = sorted(
+    {
+        name
+        for page in (ROOT / "docs").rglob("*.md")
+        for name in re.findall(r"python (benchmarks/\w+\.py)", page.read_text(encoding="utf-8"))
+    }
+)
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("name", NAMED)
+def test_scripts_that_pages_name_can_be_called(name: str) -> None:
+    command = [sys.executable, str(ROOT / name), "--help"]
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", check=False)
+    if missing := re.search(r"ModuleNotFoundError: No module named '([^.']+)", done.stderr):
+        assert missing[1] not in ("transduce", "helpers")
+        pytest.skip(f"{name} needs {missing[1]}")
+    assert done.returncode == 0, done.stderr
+    assert "usage" in done.stdout.lower()
+
+
+@pytest.mark.system
+def test_speech_is_judged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With a recogniser that hears "a" in all that has samples."""
+
+    class Decoder:
+        def __init__(self, **options: object) -> None:
+            self.samples = b""
+
+        def process_raw(self, samples: bytes, full_utt: bool) -> None:
+            self.samples = samples
+
+        def start_utt(self) -> None: ...
+
+        def end_utt(self) -> None: ...
+
+        def hyp(self) -> Any:
+            return SimpleNamespace(hypstr="a") if any(self.samples) else None
+
+    monkeypatch.setitem(sys.modules, "pocketsphinx", SimpleNamespace(Decoder=Decoder))
+    import judge_speech
+
+    run = speaking_run(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["judge_speech.py", str(run), "--count", "2"])
+    judge_speech.main()
+    result = json.loads(capsys.readouterr().out)
+    assert result["texts"] == 2 and result["recorded-through-griffin-lim"] > 0
+    assert {"word-error-rate", "length-ratio", "mel-cepstral-distortion"} <= result.keys()

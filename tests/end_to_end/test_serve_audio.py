@@ -49,6 +49,17 @@ def segments(run: Path, recording: bytes) -> list[Segment]:
     return result
 
 
+def test_usual_names_and_what_is_not_answered(client: Any, recording: bytes) -> None:
+    file = ("a.flac", recording)
+    own = client.audio.transcriptions.create(file=file, model="tunes-run")
+    usual = client.audio.transcriptions.create(file=file, model="whisper-1")
+    assert usual.text == own.text
+    with pytest.raises(openai.BadRequestError, match="'logprobs' is not answered"):
+        client.audio.transcriptions.create(file=file, model="tunes-run", include=["logprobs"])
+    with pytest.raises(openai.NotFoundError, match="no model 'whisper-2'"):
+        client.audio.transcriptions.create(file=file, model="whisper-2")
+
+
 def test_hotwords(client: Any, run: Path, recording: bytes) -> None:
     words = ["ddd", "cc"]
     answer = client.audio.transcriptions.create(
@@ -118,8 +129,8 @@ def test_mistakes(client: Any, recording: bytes) -> None:
     refused = pytest.raises(openai.BadRequestError, match="this model does not translate")
     with refused, pytest.deprecated_call():
         client.audio.translations.create(file=("a.flac", recording), model="tunes-run")
-    with pytest.raises(openai.NotFoundError, match="there is no model 'whisper-1'"):
-        ask(model="whisper-1")
+    with pytest.raises(openai.NotFoundError, match="there is no model 'whisper-3'"):
+        ask(model="whisper-3")
     with pytest.raises(openai.APIError, match="the file"):
         list(ask(file=b"RIFF", stream=True))
 

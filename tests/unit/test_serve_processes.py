@@ -134,3 +134,21 @@ def test_errors_of_a_document(caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(RequestError) as error:
         result(killed)
     assert error.value.status == 413
+
+
+def test_a_part_of_a_long_answer_moves_the_deadline() -> None:
+    async def limits() -> tuple[float, float, str]:
+        call = Call(60)
+        future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        waiting = asyncio.ensure_future(call.outcome(future))
+        await asyncio.sleep(0)
+        (limit,) = call._limits
+        first = limit.when()
+        call.go_on()
+        later = limit.when()
+        future.set_result("whole")
+        assert first is not None and later is not None
+        return first, later, await waiting
+
+    first, later, answer = asyncio.run(limits())
+    assert later > first and answer == "whole"

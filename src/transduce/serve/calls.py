@@ -135,6 +135,8 @@ class Call:
 
     def __init__(self, seconds: float, remedy: str = SHORTER_TEXTS) -> None:
         self._remedy = remedy
+        self._seconds = seconds
+        self._limits: set[asyncio.Timeout] = set()
         self.deadline = time.monotonic() + seconds
         self.ended = False
         self._futures: set[asyncio.Future[Any]] = set()
@@ -153,6 +155,12 @@ class Call:
     def remaining(self) -> float:
         """Seconds until the deadline, at least 0."""
         return max(0.0, self.deadline - time.monotonic())
+
+    def go_on(self) -> None:
+        """Count the time to the deadline from now, as a part of a long answer has come."""
+        self.deadline = time.monotonic() + self._seconds
+        for limit in self._limits:
+            limit.reschedule(asyncio.get_running_loop().time() + self._seconds)
 
     def attach(self, future: asyncio.Future[Any]) -> None:
         """Cancel the future with the call."""
@@ -176,8 +184,12 @@ class Call:
         """
         self.attach(future)
         try:
-            async with asyncio.timeout(self.remaining):
-                return await future
+            async with asyncio.timeout(self.remaining) as limit:
+                self._limits.add(limit)
+                try:
+                    return await future
+                finally:
+                    self._limits.discard(limit)
         except (TimeoutError, CancelledError):
             raise self.given_up() from None
         except asyncio.CancelledError:

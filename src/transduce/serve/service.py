@@ -366,7 +366,7 @@ class Service:
     ) -> AsyncIterator[Segment | float]:
         """Segments of a recording, with times, as they come; then its length in seconds.
 
-        name: of the run.  call: of the request.
+        name: of the run.  call: of the request, whose time counts from each segment.
 
         Raises RequestError 400 for a run that takes none, for options that its model lacks, and for
         bytes that are not a recording.
@@ -379,6 +379,7 @@ class Service:
         try:
             async for _, part in queue.transcribe(recording, options, call):
                 if part is not None:
+                    call.go_on()
                     yield part
         except (DataError, SettingError) as error:
             raise invalid(str(error)) from None

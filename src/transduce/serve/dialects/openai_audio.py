@@ -6,7 +6,7 @@ import contextlib
 import io
 import math
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from starlette.requests import Request
@@ -54,6 +54,8 @@ def read_transcription(fields: Fields, task: Task) -> TranscriptionRequest:
     for text in granularities:
         if text not in GRANULARITIES:
             raise invalid(f"timestamp_granularities: {text!r} is neither segment nor word")
+    for text in _repeated(fields, "include"):
+        raise invalid(f"include: {text!r} is not answered; leave it out")
     stream = fields.text("stream", "false").lower()
     if stream not in ("true", "false"):
         raise invalid("stream is not true or false")
@@ -92,7 +94,9 @@ class Transcriptions:
 
     async def _respond(self, request: Request, order: TranscriptionRequest) -> Response:
         service = self._service
-        run = (await choose_model(service, order.model)).run
+        name = usual_model(service, order.model, "speech-recognition", "speech-translation")
+        order = replace(order, model=name)
+        run = (await choose_model(service, name)).run
         if run is None or run.inputs != AUDIO:
             raise invalid(f"model {order.model!r} takes no recordings")
         if order.stream:
@@ -111,7 +115,7 @@ class Transcriptions:
         """Both endpoints."""
         fields = {
             "file*": "recording, in a multipart form",
-            "model*": "name from /v1/models",
+            "model*": "name from /v1/models, or whisper-1 for the first that takes recordings",
             "prompt": "text before the recording, for Whisper models",
             "hotwords[]": "words to favour, such as names; may be repeated",
             "response_format": ", ".join(FORMATS),
@@ -191,6 +195,17 @@ class Transcriptions:
 
 
 SYNTHESIS = "speech-synthesis"
+RECOGNITION = ("speech-recognition", "speech-translation")
+USUAL = ("whisper-1", "gpt-4o-transcribe", "gpt-4o-mini-transcribe", "tts-1", "tts-1-hd")
+"""Names that clients have by default."""
+
+
+def usual_model(service: Service, name: str, *tasks: str) -> str:
+    """Name of the first model of a task, for a usual name of OpenAI's that no model has."""
+    models = service.models()
+    if name not in USUAL or any(model.name == name for model in models):
+        return name
+    return next((model.name for model in models if model.task in tasks), name)
 
 
 class Form(NamedTuple):
@@ -222,7 +237,8 @@ class Speeches:
 
     async def speak(self, request: Request, fields: Fields) -> Response:
         """Speak a text."""
-        name, text = fields.text("model"), fields.text("input")
+        name = usual_model(self._service, fields.text("model"), SYNTHESIS)
+        text = fields.text("input")
         form = fields.choice("response_format", tuple(FORMS))
         speed = _speed(fields)
         voice = fields.text("voice", "")
@@ -241,7 +257,7 @@ class Speeches:
     def endpoints(self) -> list[Endpoint]:
         """The endpoint."""
         fields = {
-            "model*": "name from /v1/models",
+            "model*": "name from /v1/models, or tts-1 for the first that speaks",
             "input*": "text to speak",
             "response_format": ", ".join(FORMS),
             "speed": "0.25 to 4, of models with durations",
