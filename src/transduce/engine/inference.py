@@ -239,12 +239,14 @@ def _read(library: Any, pointer: int, n: int) -> list[list[HypothesisFields]]:
     total = sum(counts)
     lengths = library.search_lengths(pointer)[:total]
     tokens = library.search_tokens(pointer)[: sum(lengths)]
-    parts = (getattr(library, f"search_{name}") for name in ("log_probs", "scores", "finished"))
-    rows = zip(lengths, *(part(pointer)[:total] for part in parts), strict=True)
+    log_probs = library.search_log_probs(pointer)[:total]
+    scores = library.search_scores(pointer)[:total]
+    finished = library.search_finished(pointer)[:total]
     hypotheses: list[HypothesisFields] = []
     begin = 0
-    for length, log_prob, score, finished in rows:
-        hypotheses.append((tokens[begin : begin + length], log_prob, score, bool(finished)))
+    rows = zip(lengths, log_probs, scores, finished, strict=True)
+    for length, log_prob, score, is_finished in rows:
+        hypotheses.append((tokens[begin : begin + length], log_prob, score, bool(is_finished)))
         begin += length
     every = iter(hypotheses)
     return [list(itertools.islice(every, count)) for count in counts]

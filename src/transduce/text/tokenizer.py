@@ -102,7 +102,7 @@ class Tokenizer(ABC):
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Ids of many texts, as from `encode`."""
-        return [self.encode(text) for text in texts]
+        return list(map(self.encode, texts))
 
     @property
     def ends_sources(self) -> bool:
