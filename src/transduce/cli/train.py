@@ -69,6 +69,36 @@ def train(
         print_lines(str(path))
 
 
+def prepare(
+    recipe: Path,
+    /,
+    *more: Annotated[str, Parameter(show=False)],
+    overrides: Annotated[tuple[str, ...], Parameter(name="--set", show_default=False)] = (),
+    run: Path | None = None,
+) -> None:
+    """Read, tokenise and encode the data of a recipe, without training.
+
+    All cores are used, and no GPU. `transduce train RECIPE --run RUN --resume` then begins at the
+    first step. The same command continues after an interruption.
+
+    Parameters
+    ----------
+    recipe
+        Recipe (TOML file), or a run directory to reuse its recipe.
+    more
+        Further overrides, as in `--set a.b=1 c.d=2`.
+    overrides
+        Override a setting of the recipe: SECTION.NAME=VALUE. May be repeated.
+    run
+        Run directory to create. Default: the recipe's name, in runs/.
+    """
+    from transduce.runs import training
+    from transduce.training.distributed import check_single_process
+
+    check_single_process("prepare")
+    print_lines(str(training.prepare(recipe, run, (*overrides, *more))))
+
+
 FromZero = Annotated[int, Parameter(validator=validators.Number(gte=0), show_default=False)]
 
 TRAIN_FIGURES = ("mean", "standard_deviation")

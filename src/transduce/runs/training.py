@@ -1,5 +1,7 @@
 """A run directory trained from a recipe: `train`."""
 
+import contextlib
+import dataclasses
 import logging
 import os
 from collections.abc import Callable, Iterable, Mapping
@@ -16,7 +18,12 @@ from transduce.tasks.recipe import Recipe
 from transduce.tasks.table import TASKS
 from transduce.training.distributed import process_group, restarts
 from transduce.training.log import read_curves
-from transduce.training.trainer import Outcome, give_back_freed_memory
+from transduce.training.trainer import (
+    DataPrepared,
+    Outcome,
+    give_back_freed_memory,
+    only_preparing,
+)
 from transduce.training.weights import sha256_of, write_text
 
 logger = logging.getLogger("transduce")
@@ -65,6 +72,28 @@ def train(
     finally:
         give_back_freed_memory()
     return path, outcome
+
+
+def prepare(
+    recipe: str | os.PathLike[str] | Mapping[str, Any] | Recipe,
+    run: str | os.PathLike[str] | None = None,
+    overrides: Iterable[str] = (),
+) -> Path:
+    """Read, tokenise and encode the data of a recipe, on all cores and without a GPU.
+
+    recipe, run, overrides: as for `train`, which begins at the first step with `resume`.  The same
+    call continues after an interruption.  Returns the run directory.
+    """
+    with restored_threads(), only_preparing():
+        parsed, name = as_recipe(recipe, overrides)
+        path = Path(run) if run is not None else Path("runs") / name
+        begun = (path / "recipe.toml").is_file()
+        with claimed(path, parsed, resume=begun, overwrite=False):
+            write_text(path / "recipe.toml", to_toml(parsed))
+            training = dataclasses.replace(parsed.training, device="cpu")
+            with contextlib.suppress(DataPrepared):
+                TASKS[parsed.task].train(dataclasses.replace(parsed, training=training), path, True)
+    return path
 
 
 def _train_and_describe(parsed: Recipe, path: Path, resume: bool, overwrite: bool) -> Outcome:

@@ -9,6 +9,8 @@ import math
 import os
 import sys
 import time
+from collections.abc import Iterator
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -116,6 +118,23 @@ class Outcome:
         return html_table(["outcome", ""], [*facts.items(), *self.scores.items()])
 
 
+class DataPrepared(Exception):  # noqa: N818  it is not an error
+    """Training ended before its first step, within `only_preparing`."""
+
+
+_preparing: ContextVar[bool] = ContextVar("preparing", default=False)
+
+
+@contextlib.contextmanager
+def only_preparing() -> Iterator[None]:
+    """Within the context `train` raises DataPrepared, once vocabularies and data are on disk."""
+    token = _preparing.set(True)
+    try:
+        yield
+    finally:
+        _preparing.reset(token)
+
+
 def train(
     task: TrainingTask,
     config: TrainingConfig,
@@ -136,6 +155,8 @@ def train(
     RunError if something cannot be written or the run to start from does not fit, SettingError for
     settings that do not fit it.
     """
+    if _preparing.get():
+        raise DataPrepared
     ranks = Ranks.present()
     budget = Budget(config, time.monotonic() if started is None else started)
     if ranks.is_main:
