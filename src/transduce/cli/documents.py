@@ -39,7 +39,7 @@ from transduce.localise.formats import DATA, FORMATS, MARKED, read_document
 from transduce.localise.fuzzy import FuzzyMemory
 from transduce.localise.lock import CHANGED, Lock, Version, Written, lock_of, read_lock, updated
 from transduce.localise.memory import with_matches
-from transduce.localise.report import report_page
+from transduce.localise.report import report_page, review_page
 from transduce.localise.target_files import merged_target, target_path, with_gaps
 from transduce.localise.term_files import in_columns, read_tbx
 from transduce.localise.translate import Order, Translated, aligner, localised
@@ -114,16 +114,22 @@ class DocumentReader(NamedTuple):
 
 
 def write_xliff(
-    path: Path, reviewed: Sequence[Translations], source: str | None, target: str | None
+    path: Path | None, reviewed: Sequence[Translations], source: str | None, target: str | None
 ) -> None:
-    """Write the translations of documents for a review, and print the path."""
+    """Write the translations of documents for a review, as a page or as XLIFF, if a path is given,
+    and print it."""
+    if path is None:
+        return
+    content = written_xliff(reviewed, source or "und", target or "und")
     with open_output(str(path)) as out:
-        out.write_bytes(written_xliff(reviewed, source or "und", target or "und"))
+        out.write_bytes(review_page(content).encode() if path.suffix == ".html" else content)
     print_lines(str(path))
 
 
-def write_report(path: Path, records: Sequence[Record]) -> None:
-    """Write records as a page or as JSON lines."""
+def write_report(path: Path | None, records: Sequence[Record]) -> None:
+    """Write records as a page or as JSON lines, if a path is given."""
+    if path is None:
+        return
     is_page = path.suffix == ".html"
     with open_output(str(path)) as lines:
         lines.write(report_page(records) if is_page else (record.line() for record in records))

@@ -27,6 +27,7 @@ def localise(
     in_place: Flag = False,
     target: Annotated[Path | None, Parameter(show_default=False)] = None,
     xliff: Annotated[Path | None, Parameter(show_default=False)] = None,
+    review: Annotated[Path | None, Parameter(show_default=False)] = None,
     merge: Annotated[Path | None, Parameter(show_default=False)] = None,
     check: Flag = False,
     pseudo: Flag = False,
@@ -73,6 +74,8 @@ def localise(
         source has changed are translated; its order, comments and all else stay.
     xliff
         XLIFF file for a review, written instead of the documents, with all their segments.
+    review
+        The same as a page, FILE.html, on which people approve and correct, and save such a file.
     merge
         Such a file with reviewed translations, which are written into the documents.
     check
@@ -102,6 +105,7 @@ def localise(
 
     if memory and (check or pseudo):
         raise SettingError("--memory is for translations; leave it out with --check and --pseudo")
+    xliff = review.with_suffix(".html") if review else xliff
     has_run = not (run.is_file() or not files)
     needs_run = not (check or pseudo or merge or ((xliff or memory) and not has_run))
     files = files if needs_run else (run, *files)  # a `-` for the run is no argument
@@ -130,8 +134,6 @@ def localise(
         made = work.checked(file, terms) if check else work.written(file, path, pseudo)
         records += (dataclasses.replace(record, file=str(file)) for record in made)
     records += steps.copied(steps.outdated(others, 0) if output else {})
-    if xliff is not None:
-        steps.write_xliff(xliff, work.reviewed or (), *languages)
-    if report is not None:
-        steps.write_report(report, [*records, *(steps.unread("no format", str(f)) for f in others)])
+    steps.write_xliff(xliff, work.reviewed or (), *languages)
+    steps.write_report(report, [*records, *(steps.unread("no format", str(f)) for f in others)])
     return 0 if all(r.is_done or not r.reason for r in records) else DataError.exit_code

@@ -1,9 +1,10 @@
-"""Report of the records of documents as a page."""
+"""Pages of records: the report, and the review, in which people approve and correct."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from html import escape
+from importlib import resources
 
 from transduce.localise.document import Record
 
@@ -38,3 +39,12 @@ def report_page(records: Sequence[Record]) -> Iterator[str]:
         yield f'<tr class="{"done" if record.is_done else "left"}"><td>{location}'
         yield f'<td dir="auto">{escape(record.source)}<td dir="auto">{target}{reason}</tr>'
     yield "</table></html>"
+
+
+def review_page(xliff: bytes) -> str:
+    """A page that shows the units of an XLIFF file side by side, and saves it as reviewed.
+
+    xliff: as `xliff.written_xliff` makes it.
+    """
+    page = resources.files("transduce.localise") / "static" / "review.html"
+    return page.read_text(encoding="utf-8").replace("UNITS", xliff.decode(), 1)
