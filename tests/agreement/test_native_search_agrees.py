@@ -299,15 +299,18 @@ def test_an_error_of_a_callback_ends_the_search() -> None:
         search(made(random_translator()), [[5, EOS]], [[BOS]], [9], [0], RULES, broken)
 
 
+@pytest.mark.parametrize("precision", get_args(Precision))
 @pytest.mark.parametrize("options", [{}, {"no_repeat_ngram": 2}])
-def test_scores_that_are_no_number_are_an_error(options: dict[str, Any]) -> None:
+def test_scores_that_are_no_number_are_an_error(
+    options: dict[str, Any], precision: Precision
+) -> None:
     translator = random_translator()
     with torch.no_grad():  # finite weights whose logits are not
         for layer in translator.model.decoder.layers:  # type: ignore[union-attr]
             layer.feed_forward_residual.norm.weight.fill_(3e38)  # type: ignore[union-attr, operator]
     asked = DecodingOptions(**options)
     with pytest.raises(TransduceError, match=r"scores are NaN after 0 tokens; .*float32"):
-        natively(translator).translate(["w1 w2"], asked)
+        natively(translator, precision=precision).translate(["w1 w2"], asked)
 
 
 def test_damaged_weights_and_other_models_are_refused() -> None:
