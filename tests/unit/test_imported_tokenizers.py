@@ -100,7 +100,7 @@ def test_pieces_are_renumbered_with_the_special_ones_first() -> None:
     numbering = Numbering(size=8, pad=6, unk=0, bos=3, eos=4, mask=5)
     assert numbering.rows == (6, 0, 3, 4, 1, 2, 7)
     assert numbering.rows_and_mask == (6, 0, 3, 4, 1, 2, 7, 5)
-    assert numbering.of_text == (UNK, 4, 5, UNK, UNK, UNK, UNK, 6)
+    assert tuple(numbering.of_text) == (UNK, 4, 5, UNK, UNK, UNK, UNK, 6)
 
 
 def test_missing_and_double_special_tokens() -> None:

@@ -86,6 +86,8 @@ class EngineWeights:
                 buffers |= zip(map(id, tensors), numbers, strict=True)
             for tensor in tensors:
                 tensor.release()
+        for weight in weights.values():  # again: reading takes neighbours in
+            weight.release()
         return list(buffers.values())
 
     def attention(self, source: Sequence[int], target: Sequence[int]) -> NDArray[np.float32]:
@@ -118,7 +120,9 @@ class EngineWeights:
 def _numbers(weight: FloatWeight, part: str) -> tuple[Any, Any]:
     """Buffers of a weight in float32 and None, or, of an int8 matrix that the engine reads so, of
     its levels and divisors.  part: of the model."""
-    if weight.levels is None or "norm" in part or part.endswith((".table", ".segments")):
+    if "norm" in part:  # small, and beside matrices whose pages of the file are released
+        return bytearray(weight.read()), None
+    if weight.levels is None or part.endswith((".table", ".segments")):
         return weight.read(), None
     return weight.levels()
 

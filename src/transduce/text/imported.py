@@ -15,6 +15,7 @@ import json
 import re
 import struct
 from abc import abstractmethod
+from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
@@ -158,13 +159,13 @@ class Numbering:
         return {there: here for here, there in enumerate(self.rows) if here >= 4 and there in marks}
 
     @functools.cached_property
-    def of_text(self) -> tuple[int, ...]:
+    def of_text(self) -> Sequence[int]:
         """Our id of each imported id in a text.  PAD, BOS, EOS and MASK cannot come from text and
         become UNK."""
-        ids = [UNK] * self.size
+        ids = array("i", [UNK]) * self.size
         for here, there in enumerate(self.rows[len(SPECIAL_TOKENS) :], start=len(SPECIAL_TOKENS)):
             ids[there] = here
-        return tuple(ids)
+        return ids
 
 
 class ImportedTokenizer(Tokenizer):
