@@ -56,6 +56,11 @@ def test_a_text_that_is_gone_or_there_twice_is_named(script: Any, tmp_path: Path
 
 
 @posix
+def test_the_list_fits_the_sources(script: Any) -> None:
+    assert len(script.read_list(script.ROOT, script.LIST)) >= 100
+
+
+@posix
 @needs_git
 @pytest.mark.system
 def test_seen_and_unseen_faults(script: Any, tmp_path: Path) -> None:
