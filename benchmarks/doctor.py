@@ -18,8 +18,8 @@ from collections import Counter
 from pathlib import Path
 
 from transduce.data.text_files import read_lines
-from transduce.doctor.corpora import corpora_of
-from transduce.doctor.examine import KINDS, examined
+from transduce.examination.corpora import corpora_of
+from transduce.examination.examine import KINDS, examined
 
 Pair = tuple[str, str]
 ACCEPTED = {

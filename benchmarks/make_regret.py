@@ -17,10 +17,10 @@ from make_table import pairs_of
 import transduce
 from transduce.data.pairs import write_pairs
 from transduce.experiments.sweep import sweep
-from transduce.make import build
-from transduce.make.data import Plan, Request
-from transduce.make.plan import ranked
-from transduce.make.trials import METRICS
+from transduce.making import build
+from transduce.making.data import Plan, Request
+from transduce.making.plan import ranked
+from transduce.making.trials import METRICS
 
 SETS = {"tatoeba-fr-en": 20_000, "multi30k": 25_000, "cmudict": 20_000, "sst2": 6_000}
 SEARCHED = {

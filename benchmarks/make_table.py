@@ -2,7 +2,7 @@
 
     python benchmarks/make_table.py --data DIRECTORY --place /tmp/table --minutes 60
 
-Every candidate of `make/table.json` is trained on each set below for the same CPU time on one
+Every candidate of `making/table.json` is trained on each set below for the same CPU time on one
 thread, and scored on a test set; a row is written into the table as soon as it is there, so the
 command goes on where it was ended.  The number of steps comes from the CPU time of a few, so that
 other work on the machine changes nothing.  --minutes: CPU minutes of this call, at most.
@@ -32,12 +32,12 @@ import torch
 
 import transduce
 from transduce.data.pairs import write_pairs
-from transduce.make.data import facts_of
-from transduce.make.plan import DataFacts, candidates, measured_table, ranked, recipe_of
-from transduce.make.trials import METRICS, machine, tokens_of_a_step
+from transduce.making.data import facts_of
+from transduce.making.plan import DataFacts, candidates, measured_table, ranked, recipe_of
+from transduce.making.trials import METRICS, machine, tokens_of_a_step
 from transduce.training.trainer import _Trainer
 
-TABLE = Path(__file__).parents[1] / "src" / "transduce" / "make" / "table.json"
+TABLE = Path(__file__).parents[1] / "src" / "transduce" / "making" / "table.json"
 TESTED = 400
 TIMED = 16
 """Steps that are timed."""

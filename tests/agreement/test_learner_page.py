@@ -16,8 +16,8 @@ from helpers.node import run_node
 from helpers.web import COMPILING, needs_learner, needs_node, needs_wasm
 from transduce.errors import DataError
 from transduce.loading import load
-from transduce.make.columns import columns_of
-from transduce.make.learner_page import WORKER, sources, worker_facts
+from transduce.making.columns import columns_of
+from transduce.making.learner_page import WORKER, sources, worker_facts
 from transduce.runs.importing import import_run
 from transduce.web.page import model_file
 

@@ -13,7 +13,7 @@ import pytest
 from helpers.browser import needs_chromium
 from helpers.web import COMPILING, needs_learner, needs_wasm
 from transduce.cli.main import main
-from transduce.make.learner_page import learner_page
+from transduce.making.learner_page import learner_page
 
 pytestmark = [needs_chromium, needs_wasm, needs_learner, pytest.mark.timeout(COMPILING)]
 MOST_BYTES = 400_000

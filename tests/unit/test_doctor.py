@@ -12,12 +12,12 @@ import pytest
 from transduce.cli.main import main
 from transduce.data.pairs import write_pairs
 from transduce.data.tables import csv_rows
-from transduce.doctor.checks import CHECKS, checked
-from transduce.doctor.corpora import PAIRS, Repeats, Sample, corpora_of, folded
-from transduce.doctor.examine import KINDS, LengthLimits, examined, misaligned_below
 from transduce.errors import DataError, RunError, SettingError
-from transduce.make import trials
-from transduce.make.data import facts_of
+from transduce.examination.checks import CHECKS, checked
+from transduce.examination.corpora import PAIRS, Repeats, Sample, corpora_of, folded
+from transduce.examination.examine import KINDS, LengthLimits, examined, misaligned_below
+from transduce.making import trials
+from transduce.making.data import facts_of
 from transduce.tasks.evaluation import Evaluation
 
 FAULTY = [
@@ -79,7 +79,7 @@ def test_a_sound_pair_has_none(pair: tuple[str, str]) -> None:
 def test_repeats_name_the_first_line_across_writes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("transduce.doctor.corpora.PENDING", 7)
+    monkeypatch.setattr("transduce.examination.corpora.PENDING", 7)
     chance = np.random.default_rng(1)
     keys = chance.integers(1, 40, 200).astype(np.uint64) << np.uint64(56)
     keys[::9] = 0

@@ -10,7 +10,7 @@ from helpers.tiny_run import reversal_pairs, write_tsv
 from transduce.cli.inputs import LineReader
 from transduce.cli.main import main
 from transduce.errors import DataError, SettingError
-from transduce.make.data import Plan, Request
+from transduce.making.data import Plan, Request
 from transduce.runs.arguments import check_texts
 
 

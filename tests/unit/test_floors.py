@@ -68,8 +68,8 @@ FLOORS = {
     "transduce.experiments": 18,
     "transduce.pipelines": 18,
     "transduce.explain.runs": 19,
-    "transduce.doctor": 19,
-    "transduce.make": 20,
+    "transduce.examination": 19,
+    "transduce.making": 20,
     "transduce": 20,  # the public names, imported on demand
     "transduce.serve": 21,
     "transduce.cli": 22,

@@ -14,14 +14,14 @@ import pytest
 import transduce
 from transduce.cli.main import main
 from transduce.data.pairs import without_marks
-from transduce.doctor.corpora import folded
 from transduce.errors import DataError, RunError, SettingError
-from transduce.make import build, data, plan
-from transduce.make.account import words
-from transduce.make.build import Maker, make
-from transduce.make.collect import Collector
-from transduce.make.columns import columns_of
-from transduce.make.data import (
+from transduce.examination.corpora import folded
+from transduce.making import build, data, plan
+from transduce.making.account import words
+from transduce.making.build import Maker, make
+from transduce.making.collect import Collector
+from transduce.making.columns import columns_of
+from transduce.making.data import (
     GOOD,
     Plan,
     PreparedData,
@@ -31,7 +31,7 @@ from transduce.make.data import (
     prepare,
     read_prepared_split,
 )
-from transduce.make.plan import DataFacts, ranked, recipe_of
+from transduce.making.plan import DataFacts, ranked, recipe_of
 from transduce.recipes import parse_recipe
 from transduce.runs.directory import locked
 from transduce.settings.sections import parse
@@ -279,7 +279,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_cipher_is_learnt_and_the_account_agrees(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("transduce.make.build.STEPS", 600)
+    monkeypatch.setattr("transduce.making.build.STEPS", 600)
     table, run = write_table(tmp_path / "pairs.tsv", cipher(1500)), tmp_path / "run"
     arguments = ["make", "--from", str(table), "--minutes", "2.9", "--run", str(run), "--json"]
     assert main(arguments) == 0
@@ -333,7 +333,7 @@ def test_weights_that_are_no_numbers_lose_neither_run_nor_candidates(
     table, run = write_table(tmp_path / "pairs.tsv", cipher(600)), tmp_path / "run"
     candidates = plan.measured_table()["candidates"]["translation"]
     monkeypatch.setitem(candidates, "bad", candidates["only"])
-    monkeypatch.setattr("transduce.make.build.STEPS", 30)  # validated after 10, 20 and 30
+    monkeypatch.setattr("transduce.making.build.STEPS", 30)  # validated after 10, 20 and 30
     monkeypatch.setattr(plan, "VALIDATIONS", 10**9)
     poisoned = {run: poisoned_step, run / "made" / "trials" / "bad-2": 3}
     step = _Trainer._step

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from transduce.make import plan as plans
-from transduce.make.account import Account, _more, words
-from transduce.make.build import Maker
-from transduce.make.data import Plan, PreparedData, Request, chance, gain_of, has_learnt
-from transduce.make.plan import DataFacts, is_portable, preferred
+from transduce.making import plan as plans
+from transduce.making.account import Account, _more, words
+from transduce.making.build import Maker
+from transduce.making.data import Plan, PreparedData, Request, chance, gain_of, has_learnt
+from transduce.making.plan import DataFacts, is_portable, preferred
 from transduce.tasks.evaluation import Evaluation
 
 FACTS = {

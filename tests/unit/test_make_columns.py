@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from transduce.errors import DataError, TransduceError
-from transduce.make import data
-from transduce.make.collect import Collector
-from transduce.make.columns import columns_of, kind_of_column
-from transduce.make.data import prepare, read_prepared_split
+from transduce.making import data
+from transduce.making.collect import Collector
+from transduce.making.columns import columns_of, kind_of_column
+from transduce.making.data import prepare, read_prepared_split
 from transduce.text.encodings import likely_encoding
 from transduce.text.languages import language_of
 

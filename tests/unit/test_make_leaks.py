@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from transduce.doctor.corpora import folded
-from transduce.make import build
-from transduce.make.data import PHRASE, Request, prepare, read_prepared_split
+from transduce.examination.corpora import folded
+from transduce.making import build
+from transduce.making.data import PHRASE, Request, prepare, read_prepared_split
 
 SYLLABLES = ("ba", "de", "ki", "lo", "mu", "na", "po", "re", "si", "ta", "vu", "zo")
 

@@ -24,8 +24,8 @@ from transduce.errors import SettingError
 if TYPE_CHECKING:
     from transduce.cli.output import Output
     from transduce.data.encoded import Pair
-    from transduce.doctor.corpora import ExaminedCorpus
-    from transduce.doctor.examine import Examined, Scorer
+    from transduce.examination.corpora import ExaminedCorpus
+    from transduce.examination.examine import Examined, Scorer
 
 
 Minutes = Annotated[float, Parameter(validator=validators.Number(gt=0), show_default=False)]
@@ -82,8 +82,8 @@ def make(
         raise SettingError("nothing to learn from; give --from FILE, two files or a folder")
     if monolingual is not None and not monolingual.is_file():
         raise SettingError(f"--monolingual {monolingual}: no such file")
-    from transduce.make.build import make as make_run
-    from transduce.make.data import Request
+    from transduce.making.build import make as make_run
+    from transduce.making.data import Request
     from transduce.training.signals import InterruptedTraining
 
     request = None
@@ -173,8 +173,8 @@ def doctor(
     trainings
         Directory of the short trainings of --price. Default: runs/prices.
     """
-    from transduce.doctor.corpora import corpora_of, limits_file
-    from transduce.doctor.examine import KINDS, examined
+    from transduce.examination.corpora import corpora_of, limits_file
+    from transduce.examination.examine import KINDS, examined
     from transduce.settings.sections import did_you_mean
 
     for kind in ignore:
@@ -221,7 +221,7 @@ def _learn(
     corpora: Sequence[ExaminedCorpus], learned: Output | None, sample: list[Pair]
 ) -> list[Pair]:
     """The sample to learn limits from, that of limits kept beside the pairs first; written."""
-    from transduce.doctor.corpora import kept_sample
+    from transduce.examination.corpora import kept_sample
 
     sample = kept_sample(corpora) or sample
     if learned is not None:
@@ -236,8 +236,8 @@ def _listed(line: Examined) -> Iterator[str]:
 
 def _kinds_of(corpora: Sequence[ExaminedCorpus]) -> Sequence[str]:
     """Kinds of faults to look for: of texts with labels, those that are none of a translation."""
-    from transduce.doctor.examine import KINDS
-    from transduce.make.data import DROPPED, SAMPLE, kind_of
+    from transduce.examination.examine import KINDS
+    from transduce.making.data import DROPPED, SAMPLE, kind_of
 
     trained = (pair for corpus in corpora if corpus.split == "train" for _, pair in corpus.pairs())
     sample = [pair for pair in itertools.islice(trained, SAMPLE) if all(map(str.strip, pair))]
@@ -248,7 +248,7 @@ def _kinds_of(corpora: Sequence[ExaminedCorpus]) -> Sequence[str]:
 
 
 def _print_prices(lines: Iterator[Examined], trainings: Path, minutes: float, json: bool) -> int:
-    from transduce.make.trials import priced
+    from transduce.making.trials import priced
 
     prices, metric = priced(lines, trainings, minutes)
     rows = list(prices.rows(metric))

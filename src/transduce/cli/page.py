@@ -19,7 +19,7 @@ def page(file: Path, /) -> None:
     file
         File to write, such as learner.html.
     """
-    from transduce.make.learner_page import learner_page
+    from transduce.making.learner_page import learner_page
 
     content = learner_page()
     with open_output(str(file)) as output:

@@ -1,5 +1,5 @@
 // A training in a worker: of someone's table, or of a task for a class.  Needs tokenizers.js, translator.js,
-// learner.js, table.js and saving.js before it; `page` holds the facts of `transduce.make.learner_page`.
+// learner.js, table.js and saving.js before it; `page` holds the facts of `transduce.making.learner_page`.
 
 const SHARE = 40; // milliseconds of steps between two looks at the messages
 const REPORT = 250;
@@ -40,7 +40,7 @@ function kindOf(pairs) {
   const isSpelling = areWords && areShort && (areSpelt || areSymbols);
   return { kind: isSpelling ? "spelling" : "translation", symbols: isSpelling && areSymbols && !areSpelt };
 }
-// The candidate that lost least in the measured rows near this data and work; as `transduce.make.plan.ranked`.
+// The candidate that lost least in the measured rows near this data and work; as `transduce.making.plan.ranked`.
 function candidateOf(kind, pairs, work) {
   const groups = new Map();
   for (const [of, set, n, done, candidate, score] of page.table.measured) {

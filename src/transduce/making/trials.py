@@ -22,12 +22,12 @@ import torch
 
 from transduce.data.encoded import Pair
 from transduce.data.pairs import write_pairs
-from transduce.doctor.corpora import Sample, folded
-from transduce.doctor.examine import Examined
 from transduce.errors import DataError, RunError
+from transduce.examination.corpora import Sample, folded
+from transduce.examination.examine import Examined
 from transduce.loading import load
-from transduce.make.data import LEAST_SCORE, PHRASE, facts_of
-from transduce.make.plan import DataFacts, Kind, candidates, recipe_of, width_of
+from transduce.making.data import LEAST_SCORE, PHRASE, facts_of
+from transduce.making.plan import DataFacts, Kind, candidates, recipe_of, width_of
 from transduce.metrics.measure import make_metric
 from transduce.metrics.metric import bootstrap_over_runs
 from transduce.nn.kernels import restored_threads, slow_bf16_hint

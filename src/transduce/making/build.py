@@ -19,12 +19,12 @@ from typing import Any
 
 from transduce.data.pairs import write_pairs
 from transduce.decoding.options import DecodingOptions
-from transduce.doctor.corpora import folded
 from transduce.errors import RunError, TrainingError, TransduceError
+from transduce.examination.corpora import folded
 from transduce.loading import Run, load
-from transduce.make.account import Account, account_of, write_account
-from transduce.make.collect import Collector
-from transduce.make.data import (
+from transduce.making.account import Account, account_of, write_account
+from transduce.making.collect import Collector
+from transduce.making.data import (
     SAMPLE,
     TEST_PAIRS,
     Plan,
@@ -37,7 +37,7 @@ from transduce.make.data import (
     prepare,
     read_prepared_split,
 )
-from transduce.make.plan import (
+from transduce.making.plan import (
     VALIDATED,
     candidates,
     interval,
@@ -47,7 +47,7 @@ from transduce.make.plan import (
     recipe_of,
     step_cost,
 )
-from transduce.make.trials import machine, tokens_per_second
+from transduce.making.trials import machine, tokens_per_second
 from transduce.recipes import parse_recipe
 from transduce.runs.directory import MADE, SYNTHETIC, locked
 from transduce.runs.synthetic import back_translation, make_pairs, with_pairs

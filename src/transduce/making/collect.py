@@ -13,10 +13,10 @@ from transduce.data.encoded import Pair
 from transduce.data.pairs import ParallelFiles, numbered_pairs
 from transduce.data.tables import csv_cells, delimiter_of, open_parquet
 from transduce.data.text_files import check_utf_8, read_lines
-from transduce.doctor.corpora import SNIFFED, kind_of_table
 from transduce.errors import DataError, SettingError, extra_module, first_line, reading
+from transduce.examination.corpora import SNIFFED, kind_of_table
 from transduce.localise.formats import read_document
-from transduce.make.columns import Cells, columns_of
+from transduce.making.columns import Cells, columns_of
 from transduce.support.files import from_json
 from transduce.text.languages import canonical, language_of
 from transduce.text.tokenizer import mark

@@ -21,7 +21,7 @@ from transduce.engine.pair_shape import unsupported_settings
 from transduce.errors import TransduceError
 from transduce.interop import ctranslate2
 from transduce.loading import Run
-from transduce.make.data import GOOD, POOR, Plan, has_learnt, scores_of_items
+from transduce.making.data import GOOD, POOR, Plan, has_learnt, scores_of_items
 from transduce.models.config import EncoderDecoderConfig
 from transduce.support.tables import html_table
 from transduce.tasks.evaluation import Evaluation

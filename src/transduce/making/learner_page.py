@@ -8,9 +8,9 @@ from typing import Any
 from transduce.decoding.options import DecodingOptions
 from transduce.engine.build import LEARNER, WASM, InstructionSet, library_path
 from transduce.explain.page import plain_json, static
-from transduce.make import data as rules
-from transduce.make.columns import IDS, SOURCE_NAMES, TARGET_NAMES
-from transduce.make.plan import LETTERS, TEXT_OF_A_PIECE, measured_table
+from transduce.making import data as rules
+from transduce.making.columns import IDS, SOURCE_NAMES, TARGET_NAMES
+from transduce.making.plan import LETTERS, TEXT_OF_A_PIECE, measured_table
 from transduce.web.page import SCRIPTS, SHEETS, search_facts
 
 DECODING = DecodingOptions(beam_size=4, length_penalty="mean")

@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transduce.data.encoded import Pair, hash_of
-from transduce.doctor.checks import CHECKS, checked
-from transduce.doctor.corpora import NO_KEY, ExaminedCorpus, Repeats, Sample, folded
-from transduce.doctor.language import CorpusSide, Support, is_of_a_side
 from transduce.errors import TransduceError
+from transduce.examination.checks import CHECKS, checked
+from transduce.examination.corpora import NO_KEY, ExaminedCorpus, Repeats, Sample, folded
+from transduce.examination.language import CorpusSide, Support, is_of_a_side
 from transduce.text.languages import NAMES, Detector
 
 Floats = NDArray[np.float64]

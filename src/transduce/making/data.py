@@ -17,12 +17,12 @@ import numpy as np
 
 from transduce.data.encoded import Pair, hash_of
 from transduce.data.pairs import JsonLines, without_marks, write_pairs
-from transduce.doctor.corpora import ExaminedCorpus, Sample, folded
-from transduce.doctor.examine import examined
-from transduce.doctor.language import SideOrder
 from transduce.errors import DataError, RunError, SettingError, TransduceError
-from transduce.make.columns import are_labels
-from transduce.make.plan import DataFacts, Kind, interval
+from transduce.examination.corpora import ExaminedCorpus, Sample, folded
+from transduce.examination.examine import examined
+from transduce.examination.language import SideOrder
+from transduce.making.columns import are_labels
+from transduce.making.plan import DataFacts, Kind, interval
 from transduce.metrics.measure import make_metric
 from transduce.metrics.metric import paired_bootstrap
 from transduce.tasks.evaluation import Evaluation
