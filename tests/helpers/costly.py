@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from helpers.localised_document import Output, word_by_word
 from helpers.message_samples import RUN, docx
+from helpers.office_samples import epub, odf, pptx, xlsx
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError
 from transduce.localise.document import Record, document_with
@@ -152,6 +153,38 @@ COSTLY: dict[str, Costly] = {
             * (n // 4)
         ),
         rewritten("a.docx", docx),
+    ),
+    "paragraphs of ODF": Costly(
+        lambda n: "<text:p>A <text:span>b</text:span><text:s/> c</text:p>" * n,
+        rewritten("a.odt", odf),
+    ),
+    "strings of a workbook": Costly(
+        lambda n: "".join(f"<si><t>Text {i}</t></si>" for i in range(n)), rewritten("a.xlsx", xlsx)
+    ),
+    "paragraphs of slides": Costly(
+        lambda n: (
+            "<a:p><a:r><a:rPr lang='a'/><a:t>One</a:t></a:r><a:r><a:t> b</a:t></a:r></a:p>" * n
+        ),
+        rewritten("a.pptx", pptx),
+    ),
+    "pages of a book": Costly(
+        lambda n: f"<html><body>{'<p>One <b>two</b></p>' * n}</body></html>",
+        rewritten("a.epub", epub),
+    ),
+    "lines of INI": Costly(lambda n: "a = One text\n" * n, rewritten("a.ini")),
+    "blanks of INI": Costly(lambda n: "a = b" + " " * n + "c\n" + " " * n, rewritten("a.ini")),
+    "entries of a desktop": Costly(
+        lambda n: "".join(f"[a{i}]\nName=One\nName[fr]=Un\n" for i in range(n)),
+        rewritten("a.desktop", target="de"),
+    ),
+    "strings of TOML": Costly(lambda n: "a = [" + '"One", ' * n + "]\n", rewritten("a.toml")),
+    "arrays of PHP": Costly(
+        lambda n: "<?php return [" + "'a' => ['b' => 'One text']," * n + "];", rewritten("a.php")
+    ),
+    "open strings of PHP": Costly(lambda n: "<?php return ['" + 'a "' * n, rewritten("a.php")),
+    "dialogues": Costly(
+        lambda n: "[Events]\n" + "Dialogue: 0,0,0,a,,0,0,0,,{\\an8}One\\Ntwo\n" * n,
+        rewritten("a.ass"),
     ),
     "catalogue": Costly(lambda n: 'msgid "a %s"\nmsgstr ""\n\n' * n, rewritten("a.po")),
     "long msgid": Costly(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import configparser
 import csv
 import io
 import json
 import plistlib
 import re
+import tomllib
 import zipfile
 from collections.abc import Callable
 from xml.parsers import expat
@@ -403,6 +405,86 @@ def fluent(content: bytes) -> None:
         assert re.findall(pattern, text, re.M) == re.findall(pattern, FLUENT, re.M)
 
 
+INI = """; a comment
+[menu]
+open = Open the file
+quoted = "Close it = now"
+size = 12
+flag = true
+path: Save all
+"""
+DESKTOP = """[Desktop Entry]
+Type=Application
+Name=Text Editor
+Name[fr]=Éditeur de texte
+Comment=Edit text files
+Comment[de]=Textdateien bearbeiten
+Exec=edit %U
+Keywords=text;editor;
+
+[Desktop Action new]
+Name=New window
+"""
+TOML = """# a comment = "no"
+title = "Open \\"it\\" # now" # another
+[files]
+one = "One file"
+other = "Many files"
+[more."a.b"]
+list = ["First one", 'Second one', 3]
+long = \"\"\"
+Two
+lines\"\"\"
+raw = '''A 'raw' text'''
+inline = { a = "In line", b = 1.5 }
+"""
+PHP = """<?php
+// 'no' => 'comment'
+return [
+    'open' => 'Open it\\'s "file"',
+    "close" => "Close\\nit",
+    'menu' => array(
+        'save' => 'Save all', // here
+    ),
+];
+"""
+ASS = """[Script Info]
+Title: A title
+[V4+ Styles]
+Format: Name, Fontname
+Style: Default,Arial
+[Events]
+Format: Layer, Start, End, Style, Name, MarginL, MarginR, MarginV, Effect, Text
+Dialogue: 0,0:00:01.00,0:00:02.00,Default,,0,0,0,,{\\an8}Hello, you\\Nand others
+Comment: 0,0:00:01.00,0:00:02.00,Default,,0,0,0,,A comment
+Dialogue: 0,0:00:03.00,0:00:04.00,Default,,0,0,0,,{\\p1}m 0 0 l 1 1
+Dialogue: 0,0:00:05.00,0:00:06.00,Default,,0,0,0,,Second line
+"""
+
+
+def ini(content: bytes) -> None:
+    """The same keys, and values that are no texts."""
+    parser = configparser.RawConfigParser()
+    parser.read_string(content.decode())
+    assert list(parser["menu"]) == ["open", "quoted", "size", "flag", "path"]
+    assert parser["menu"]["size"] == "12"
+
+
+def desktop(content: bytes) -> None:
+    """Translations of other languages and commands stay."""
+    parser = configparser.RawConfigParser(strict=False)
+    parser.read_string(content.decode())
+    assert parser["Desktop Entry"]["name[fr]"] == "Éditeur de texte"
+    assert parser["Desktop Entry"]["exec"] == "edit %U"
+
+
+def dialogues(content: bytes) -> None:
+    """As many lines as of the sample, with their times and what is before the texts."""
+    lines = content.decode().splitlines()
+    heads = [line.rpartition(",,")[0] for line in ASS.splitlines() if "Dialogue" in line]
+    assert [line[: len(heads[0])] for line in lines if "Dialogue" in line] == heads
+
+
 SAMPLES: dict[str, tuple[bytes, Callable[[bytes], object]]] = {
     "a.po": (PO, po),
     "crlf.pot": (PO.replace(b"\n", b"\r\n"), po),
@@ -435,5 +517,11 @@ SAMPLES: dict[str, tuple[bytes, Callable[[bytes], object]]] = {
     "a.docx": (DOCX, paragraphs),
     **{name: (content, shown) for name, content in OFFICE.items()},
     "a.xcstrings": (XCSTRINGS.encode(), json.loads),
+    "a.ini": (INI.encode(), ini),
+    "a.desktop": (DESKTOP.encode(), desktop),
+    "a.toml": (TOML.encode(), lambda content: tomllib.loads(content.decode())),
+    "a.php": (PHP.encode(), bytes),
+    "a.ass": (ASS.encode(), dialogues),
+    "a.ssa": (ASS.encode(), dialogues),
 }
 """Content and judge by name."""

@@ -7,6 +7,7 @@ import html.parser
 import io
 import json
 import plistlib
+import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from xml.etree import ElementTree
@@ -84,6 +85,18 @@ def of_plist(content: bytes) -> list[str]:
     return list(strings_of(plistlib.loads(content)))
 
 
+def of_toml(content: bytes) -> list[str]:
+    return list(strings_of(tomllib.loads(content.decode())))
+
+
+def of_dialogue(content: bytes) -> list[str]:
+    return [line.rpartition(",,")[2] for line in content.decode().splitlines()]
+
+
+DIALOGUE = "[Events]\n" + "".join(
+    f"Dialogue: 0,0:00:0{n}.00,0:00:0{n}.50,Default,,0,0,0,,{name}\n"
+    for n, name in enumerate("①②③")
+)
 XLIFF = (
     '<xliff version="1.2"><file><body><trans-unit id="1"><source>①</source></trans-unit>'
     '<trans-unit id="2"><source>②</source></trans-unit>'
@@ -155,6 +168,14 @@ SAMPLES: dict[str, tuple[str, Callable[[bytes], list[str]]]] = {
     "block.yaml": ("a: '①'\nb: |\n  ②\nc: >-\n  ③\n", lambda c: [s.strip() for s in of_yaml(c)]),
     "plural.yml": ("xx:\n  n:\n    one: ①\n    other: ②\n  c: ③\n", of_yaml),
     "a.csv": ("source,target\n①,\n②,\n③,\n", of_table(",")),
+    "a.ini": ("[s]\na = ①\nb = ②\nc = ③\n", of_pairs),
+    "a.desktop": (
+        "[Desktop Entry]\nName=①\nComment=②\n[Desktop Action a]\nName=③\n",
+        of_pairs,
+    ),
+    "a.toml": ('a = "①"\n[t]\nb = "②"\nc = ["③"]\n', of_toml),
+    "a.php": ('<?php return ["a" => "①", "b" => ["c" => "②", "d" => "③"]];', of_quoted),
+    **{f"a{suffix}": (DIALOGUE, of_dialogue) for suffix in (".ass", ".ssa")},
     "a.tsv": ("source\ttarget\n①\t\n②\t\n③\t\n", of_table("\t")),
 }
 

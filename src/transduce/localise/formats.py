@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import PurePath
 
 from transduce.errors import DataError, naming
+from transduce.localise.ass import read_ass
+from transduce.localise.assignments import read_desktop, read_ini, read_php, read_toml
 from transduce.localise.document import Check, Document, Reading, unchecked
 from transduce.localise.docx import read_docx
 from transduce.localise.drawing import read_pptx
@@ -51,19 +53,50 @@ ROWS: dict[str, Reader] = {
     ".properties": read_properties,
     **dict.fromkeys((".yml", ".yaml"), read_yaml),
     **dict.fromkeys((".csv", ".tsv"), read_csv),
+    ".ini": read_ini,
+    ".desktop": read_desktop,
+    ".toml": read_toml,
+    ".php": read_php,
+    **dict.fromkeys((".ass", ".ssa"), read_ass),
 }
 FORMATS: OpenTable[Reader] = OpenTable("transduce.formats", ROWS)
 """Readers by suffix."""
 PROSE = frozenset(
     (
-        *(".txt", ".srt", ".vtt", ".html", ".htm", ".xhtml", ".md", ".markdown", ".epub"),
+        *(
+            ".txt",
+            ".srt",
+            ".vtt",
+            ".ass",
+            ".ssa",
+            ".html",
+            ".htm",
+            ".xhtml",
+            ".md",
+            ".markdown",
+            ".epub",
+        ),
         *(suffix for suffix, r in ROWS.items() if r in (read_docx, read_pptx, read_odf, read_xlsx)),
     )
 )
 """Suffixes of prose; all others are of messages."""
 MARKED = frozenset((".po", ".pot", ".xlf", ".xliff", ".sdlxliff", ".mqxliff", ".ts", ".xcstrings"))
 """Suffixes of files whose translations are marked for a review."""
-DATA = frozenset((".json", ".yml", ".yaml", ".csv", ".tsv", ".xml", ".ts", ".properties"))
+DATA = frozenset(
+    (
+        ".json",
+        ".yml",
+        ".yaml",
+        ".csv",
+        ".tsv",
+        ".xml",
+        ".ts",
+        ".properties",
+        ".ini",
+        ".toml",
+        ".php",
+    )
+)
 """Suffixes of files that often hold no text for readers: of a directory, they are left."""
 
 
