@@ -50,6 +50,7 @@ def transcribe(
     max_lines: Annotated[Lines | None, Parameter(show_default=False)] = None,
     output_directory: Annotated[Path | None, Parameter(show_default=False)] = None,
     again: Flag = False,
+    partial: Flag = False,
     channel: Annotated[str | None, Parameter(show_default=False)] = None,
     rate: Annotated[Rate | None, Parameter(show_default=False)] = None,
     language: Annotated[str | None, Parameter(show_default=False)] = None,
@@ -89,6 +90,9 @@ def transcribe(
         Write a file for each recording, NAME.FORMAT, into this directory. Default: stdout.
     again
         Replace existing files in --output-directory. Default: such recordings are passed over.
+    partial
+        Write words of stdin while they are spoken, some 2 s late; a word that is written stays. In
+        jsonl as records with "partial" before that of their segment.
     channel
         Number of the channel to transcribe, from 1, or each for all of them in turn. Default:
         the mean of all channels.
@@ -111,6 +115,8 @@ def transcribe(
     """
     if words and form == "txt":
         raise SettingError("--words needs a format with times; add --format srt, vtt, tsv or json")
+    if partial and (file or form not in ("txt", "jsonl") or then is not None):
+        raise SettingError("--partial is for stdin and --format txt or jsonl, without --then")
     if rate is not None and file:
         raise SettingError("--rate applies to raw samples from stdin; remove it")
     for name, limit in (("line-length", max_line_length), ("lines", max_lines)):
@@ -127,7 +133,7 @@ def transcribe(
         transcriber = model.transcriber(options, language, task, prompt, timed, translation)
         writing = _Writing(transcriber, form, words, again, (max_line_length, max_lines))
         if not file:
-            writing.write(out, _from_stdin(transcriber, rate, numbers), STDIN)
+            writing.write(out, _from_stdin(transcriber, rate, numbers, partial), STDIN)
             return 0
         for path, target in outputs:
             writing.one(path, target, out, numbers)
@@ -238,7 +244,10 @@ def _channel(channel: str | None, live: bool) -> int | Literal["each"] | None:
 
 
 def _from_stdin(
-    transcriber: Transcriber, rate: int | None, channel: int | Literal["each"] | None
+    transcriber: Transcriber,
+    rate: int | None,
+    channel: int | Literal["each"] | None,
+    partial: bool,
 ) -> Iterator[Segment]:
     from transduce.speech.audio import pipe_blocks
 
@@ -247,6 +256,8 @@ def _from_stdin(
         raise DataError("stdin is closed; give FILE or connect stdin")
     needed = transcriber.rate
     blocks = pipe_blocks(sys.stdin.buffer, needed, rate or needed, "stdin", channel)
+    if partial:
+        return transcriber.transcribe_open(blocks)
     return transcriber.transcribe(blocks, live=True)
 
 

@@ -83,6 +83,8 @@ class Segment:
     """Number of the channel from 1, where channels are transcribed in turn."""
     language: str = ""
     """Code of the spoken language, of a model that is given it or detects it."""
+    partial: bool = False
+    """True for the certain words of a piece that goes on."""
 
     def fields(self, words: bool = True) -> dict[str, Any]:
         """Fields of a JSON record.  words: include every word with its times."""
@@ -94,6 +96,8 @@ class Segment:
         }
         if self.transcript is not None:
             record["transcript"] = self.transcript
+        if self.partial:
+            record["partial"] = True
         if self.guard:
             record["guard"] = self.guard
         if self.dropped:
@@ -201,8 +205,11 @@ def written(
 
 
 def _plain(segments: Iterable[Segment], audio: str, words: bool) -> Iterator[str]:
+    begun = ""  # of the line, by certain words
     for segment in segments:
-        yield f"{_shown(segment)}\n"
+        more = _shown(segment).removeprefix(begun)
+        yield more if segment.partial else f"{more}\n"
+        begun = begun + more if segment.partial else ""
 
 
 def _srt(subtitles: Iterable[tuple[Segment, str]]) -> Iterator[str]:

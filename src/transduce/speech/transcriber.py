@@ -18,13 +18,14 @@ from transduce.decoding.options import DecodingOptions
 from transduce.decoding.session import Prepared
 from transduce.errors import needing_torch
 from transduce.metrics.error_rates import edit_distance
+from transduce.speech.agreement import AgreedWords
 from transduce.speech.audio import Excerpt, Samples, audio_blocks, channels_of
 from transduce.speech.guards import Attempt, Gains, guarded, once, outputs_of, repeats
 from transduce.speech.languages import SpokenLanguages, noted
 from transduce.speech.prompt import Encoded, Source, TimedTokens, prompt_with, timed_tokens
 from transduce.speech.recogniser import Recogniser
 from transduce.speech.segments import Segment, words_of
-from transduce.speech.windows import FILLED, Window, sound_pieces, windows_of
+from transduce.speech.windows import FILLED, AudioPiece, Window, sound_pieces, windows_of
 from transduce.support.work import chunks
 from transduce.tasks.predictors import decode_line
 from transduce.text import PAD
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 LONGEST = 30.0
 """Seconds of a piece, or as many as the longest recording of the training data may have."""
 TRANSCRIBER_SHORTEST = 1.0
+EVERY, DRAFT_AFTER = 1.0, 0.5
+"""Seconds after which an open piece is recognised again, and of silence that it is given."""
 TOGETHER, WINDOWS = 16, 4
 """Pieces, or windows of 30 s, in memory together."""
 DISAGREEMENT = 0.5
@@ -119,13 +122,56 @@ class Transcriber:
         languages = SpokenLanguages(recogniser)
         packed = 0.0 if live or not recogniser.prompt.times else FILLED
         for some in chunks(windows_of(pieces, packed, self.rate), 1 if live else self.together):
-            some = languages.cut(some)
-            sources = noted(recogniser.sources([window.samples for window in some]), some)
-            audible = [isinstance(source, Encoded) or len(source) > 0 for source in sources]
-            some, sources = list(compress(some, audible)), list(compress(sources, audible))
-            segments = self._heard(recogniser, some, sources, first, cancelled)
+            segments = self._of_windows(languages.cut(some), first, cancelled)
             yield from segments if self.then is None else translated([*segments], self.then)
             first += len(some)
+
+    def transcribe_open(
+        self, blocks: Iterable[Samples], cancelled: Callable[[], bool] = lambda: False
+    ) -> Iterator[Segment]:
+        """Segments of a recording while it is spoken; before the end of a piece, every second,
+        partial ones with the words that are certain.
+
+        blocks, cancelled: as in `transcribe`.
+        """
+        languages, words = SpokenLanguages(self.recogniser), AgreedWords()
+        so_far = Segment(0.0, 0.0, "", partial=True)
+        for piece in sound_pieces(blocks, self.rate, self.longest, every=EVERY):
+            if not piece.goes_on:
+                windows = languages.cut([Window([piece], self.rate)])
+                segments = [*self._of_windows(windows, 0, cancelled)]
+                yield from words.completed(segments, so_far)
+                so_far = Segment(piece.end, piece.end, "", partial=True)
+            elif words.add(self._draft(piece, cancelled)):
+                so_far = Segment(piece.start, piece.end, words.text, partial=True)
+                yield so_far
+
+    def _draft(self, piece: AudioPiece, cancelled: Callable[[], bool]) -> str:
+        """Text of a piece so far, by a greedy search over as much sound as there is."""
+        recogniser = self.recogniser
+        frames = recogniser.extractor(piece.samples)
+        source: Source = frames
+        if recogniser.extractor.window_samples:
+            n = round((piece.end - piece.start + DRAFT_AFTER) / recogniser.extractor.seconds)
+            positions = math.ceil((piece.end - piece.start) / recogniser.seconds_per_position)
+            (source,) = recogniser.backend.encode([frames[: n // 2 * 2]], [positions])
+        options = replace(self.options, method="beam", beam_size=1, n_best=1, beam_groups=1)
+
+        def answer(prepared: Prepared[Source], decoded: Sequence[Decoded]) -> str:
+            return self.text_of(decoded[0].hypotheses[0]) if decoded else ""
+
+        (text,) = recogniser.each([source], options, 0, answer, lambda i: cancelled())
+        return once(text)
+
+    def _of_windows(
+        self, some: Sequence[Window], first: int, cancelled: Callable[[], bool]
+    ) -> Iterator[Segment]:
+        """Segments of windows of a known language, or of a model that detects none."""
+        recogniser = self.recogniser
+        sources = noted(recogniser.sources([window.samples for window in some]), some)
+        audible = [isinstance(source, Encoded) or len(source) > 0 for source in sources]
+        some, sources = list(compress(some, audible)), list(compress(sources, audible))
+        yield from self._heard(recogniser, some, sources, first, cancelled)
 
     def _heard(
         self,

@@ -62,27 +62,38 @@ BLOCK_SECONDS = 4
 
 
 class AudioPiece(NamedTuple):
-    """Part of a recording with sound: samples (n,) from `start` seconds to `end`."""
+    """Part of a recording with sound: samples (n,) from `start` seconds to `end`; of one that goes
+    on, so far."""
 
     start: float
     end: float
     samples: Samples
+    goes_on: bool = False
 
 
 def sound_pieces(
-    blocks: Iterable[Samples], rate: int, longest: float = 30.0, pause: float = 0.5
+    blocks: Iterable[Samples],
+    rate: int,
+    longest: float = 30.0,
+    pause: float = 0.5,
+    every: float = 0.0,
 ) -> Iterator[AudioPiece]:
     """Stream the pieces of a recording that comes in blocks (n,); they do not depend on these.
 
     Sound begins and ends by its level over the noise, with hysteresis; the noise is a low
     percentile of the levels of the last 30 s.  longest: maximum seconds of a piece; longer sound is
     cut at the quietest place of its second half.  pause: seconds of silence that end a piece.
-    Memory holds a single piece.
+    every: seconds after which a piece that goes on is given, so far; 0 for never. Memory holds a
+    single piece.
     """
     cutter = _Cutter(rate, round(longest / HOP_SECONDS), round(pause / HOP_SECONDS))
+    shown = 0
     for block in blocks:
         for at in range(0, len(block), BLOCK_SECONDS * rate):
             yield from cutter.add(block[at : at + BLOCK_SECONDS * rate])
+            if every and cutter.decided - shown >= every / HOP_SECONDS:
+                shown = cutter.decided
+                yield from cutter.so_far()
     yield from cutter.end()
 
 
@@ -115,6 +126,19 @@ class _Cutter:
         while self._measured - self._decided >= (count := GROUP if self._decided else BEGINNING):
             yield from self._decide(count)
         self._forget()
+
+    @property
+    def decided(self) -> int:
+        """Levels that are decided on."""
+        return self._decided
+
+    def so_far(self) -> Iterator[AudioPiece]:
+        """The piece that has not ended, if there is one."""
+        if self._begin is not None and self._sounded - self._begin >= GROUP:
+            low = self._begin * self.hop
+            samples = self._samples[low - self._first * self.hop :].copy()
+            start = low / self.rate
+            yield AudioPiece(start, start + len(samples) / self.rate, samples, True)
 
     def end(self) -> Iterator[AudioPiece]:
         """Remaining pieces; a recording of less than half a second is one piece, unless it is

@@ -1,0 +1,74 @@
+"""Words of an open piece while one speaks: those on which two texts in a row agree are certain.
+
+LocalAgreement-2 (Liu et al. 2020; Macháček et al. 2023).
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from transduce.metrics.error_rates import edit_distance
+from transduce.speech.segments import Segment, word_places
+
+
+class AgreedWords:
+    """Words of a piece that are certain; none is taken back."""
+
+    def __init__(self) -> None:
+        self._certain: list[str] = []
+        self._before: list[str] = []
+
+    @property
+    def text(self) -> str:
+        """The certain words."""
+        return "".join(self._certain).strip()
+
+    def add(self, text: str) -> bool:
+        """Compare a text of all that was said so far with the one before.  True for new words."""
+        words, before = parts_of(text), self._before
+        self._before = words
+        n = 0
+        while n < min(len(words), len(before)) and plain(words[n]) == plain(before[n]):
+            n += 1
+        new = words[len(self._certain) : n]
+        self._certain += new
+        return bool(new)
+
+    def completed(self, segments: Sequence[Segment], open_piece: Segment) -> Iterator[Segment]:
+        """The segments of the whole piece, whose text begins with the certain words.
+
+        open_piece: the last partial segment, for a piece without any text.
+        """
+        certain, self._certain, self._before = self._certain, [], []
+        if not certain:
+            yield from segments
+            return
+        texts = [segment for segment in segments if segment.text]
+        words = [parts_of(segment.text) for segment in texts]
+        every = [plain(word) for part in words for word in part]
+        known = [plain(word) for word in certain]
+        lengths = range(min(len(every), 2 * len(known) + 5) + 1)
+        replaced = min(lengths, key=lambda n: edit_distance(known, every[:n]))
+        begin = "".join(certain)
+        if not texts:
+            yield replace(open_piece, text=begin.strip(), partial=False)
+        for segment in segments:
+            if not segment.text:
+                yield segment
+                continue
+            own = words.pop(0)
+            rest = "".join(own[replaced:])
+            replaced = max(0, replaced - len(own))
+            text, begin = (begin + rest).strip(), ""
+            if text:
+                yield segment if text == segment.text else replace(segment, text=text, words=())
+
+
+def parts_of(text: str) -> list[str]:
+    """Words of a text, each with the blank before it."""
+    ends = [end for _, end in word_places(text)]
+    return [text[a:b] for a, b in zip([0, *ends], ends, strict=False)]
+
+
+def plain(word: str) -> str:
+    """Letters and digits of a word, in lower case."""
+    return "".join(filter(str.isalnum, word.lower()))

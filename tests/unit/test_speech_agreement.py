@@ -1,0 +1,86 @@
+"""Words while one speaks: certain ones are shown, and none is taken back."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import transduce
+from helpers.audio import Samples, encoded, noise, saved
+from helpers.tunes import RATE, tune
+from transduce.cli.main import main
+from transduce.decoding.options import DecodingOptions
+from transduce.speech.agreement import AgreedWords, parts_of
+from transduce.speech.segments import Segment, written
+
+OPEN = Segment(0.0, 1.0, "", partial=True)
+
+
+def shown(*drafts: str) -> tuple[AgreedWords, list[str]]:
+    words = AgreedWords()
+    return words, [words.text for draft in drafts if words.add(draft)]
+
+
+def test_words_of_two_texts_in_a_row_are_certain() -> None:
+    drafts = ("so the", "So, the bread", "so the bed is", "so the bed is on", "no")
+    words, certain = shown(*drafts)
+    assert certain == ["So, the", "So, the bed is"]
+    final = words.completed([Segment(0, 2, "So the bread is on the table.")], OPEN)
+    assert [segment.text for segment in final] == ["So, the bed is on the table."]
+    assert words.text == ""
+
+
+def test_a_text_is_completed_over_its_segments() -> None:
+    words, _ = shown("one two three four", "one two three four")
+    dropped = Segment(0, 1, "", guard="made-up", dropped="x")
+    segments = [dropped, Segment(1, 2, "One two."), Segment(2, 3, "Three four five."), dropped]
+    final = [*words.completed(segments, OPEN)]
+    assert [segment.text for segment in final] == ["", "one two three four", "five.", ""]
+    words, _ = shown("one two", "one two")
+    (only,) = words.completed([], OPEN)
+    assert only.text == "one two" and not only.partial
+    assert [*AgreedWords().completed(segments, OPEN)] == segments
+
+
+def test_scripts_without_blanks() -> None:
+    assert shown("你好吗", "你好啊")[1] == ["你好"]
+    assert parts_of(" a b") == [" a", " b"] and parts_of("") == []
+
+
+def test_a_line_grows() -> None:
+    segments = [replace(OPEN, text="so"), replace(OPEN, text="so the"), Segment(0, 2, "so the end")]
+    assert [*written(segments, "txt", "")] == ["so", " the", " end\n"]
+    records = [json.loads(line) for line in written(segments, "jsonl", "")]
+    assert [record.get("partial", False) for record in records] == [True, True, False]
+
+
+def test_a_recording_while_it_is_spoken(tunes_path: Path, tmp_path: Path) -> None:
+    transcriber = transduce.load(tunes_path, "cpu").transcriber(DecodingOptions(beam_size=1))
+    quiet = noise(1, RATE, 3, 0.003)
+    tunes = [tune(text * 4, seed) for seed, text in enumerate(("abe", "dca"))]
+    samples = np.concatenate([quiet, tunes[0], quiet, tunes[1], quiet])
+    read = 0
+
+    def blocks() -> Iterator[Samples]:
+        nonlocal read
+        for read in range(0, len(samples), 400):
+            yield samples[read : read + 400]
+
+    certain, places, finals = "", list[int](), list[Segment]()
+    for segment in transcriber.transcribe_open(blocks()):
+        assert segment.text.startswith(certain), "no word is taken back"
+        certain = segment.text if segment.partial else ""
+        finals += [] if segment.partial else [segment]
+        places += [read] if segment.partial else []
+    assert len(finals) == 2 and all(segment.words or segment.text for segment in finals)
+    assert places == sorted(places)
+    file = saved(tmp_path / "a.wav", encoded(samples, RATE))
+    assert main(["transcribe", str(tunes_path), str(file), "--partial"]) == 2
+
+
+@pytest.mark.parametrize("form", ["srt", "json"])
+def test_partial_words_have_two_formats(tunes_path: Path, form: str) -> None:
+    assert main(["transcribe", str(tunes_path), "--partial", "--format", form]) == 2
