@@ -291,7 +291,8 @@ class DecodingOptions:
     ] = False
     """Restrict the output vocabulary to the run's vocabulary shortlist.  For translation."""
     batch_tokens: Annotated[Count, Facts(native=True, decisive=False, group=MACHINE)] = 4096
-    """Batch size in source tokens, padding included; affects speed and memory, not outputs."""
+    """Batch size in source tokens, padding included, for at most 8 hypotheses of each input, and
+    fewer for more; affects speed and memory, not outputs."""
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -41,6 +41,9 @@ S = TypeVar("S")
 A = TypeVar("A")
 T = TypeVar("T")
 
+USUAL_BEAM = 8
+"""Hypotheses of an input that `batch_tokens` allows for."""
+
 logger = logging.getLogger("transduce")
 
 
@@ -77,6 +80,12 @@ def together_with(options: DecodingOptions) -> DecodingOptions:
     if not (options.prefix or options.constraints or options.avoid):
         return options
     return dataclasses.replace(options, prefix="", constraints=(), avoid=())
+
+
+def tokens_of_batch(options: DecodingOptions) -> int:
+    """Source tokens of a batch: fewer for many hypotheses of each, so that memory stays bounded."""
+    hypotheses = options.n_best if options.method == "sample" else options.beam_size
+    return max(1, options.batch_tokens * USUAL_BEAM // max(USUAL_BEAM, hypotheses))
 
 
 def _check_packages(options: DecodingOptions) -> None:
@@ -410,7 +419,7 @@ class SequencePredictor(ABC, Generic[S, A]):
             equal.setdefault(piece.question(sampled), []).append(number)
         distinct = list(equal.values())
         lengths = [pieces[same[0]].length for same in distinct]
-        for rows in in_batches(range(len(lengths)), lengths, options.batch_tokens):
+        for rows in in_batches(range(len(lengths)), lengths, tokens_of_batch(options)):
             owners = {i: [pieces[number].owner for number in distinct[i]] for i in rows}
             rows = [i for i in rows if not all(map(cancellation, owners[i]))]
             if not rows:
