@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from xml.etree import ElementTree
 
 import pytest
 
+from helpers.localised_document import Output
+from transduce import DecodingOptions
 from transduce.errors import DataError
+from transduce.localise.document import Span
 from transduce.localise.formats import read_document
+from transduce.localise.projection import Links
+from transduce.localise.translate import localised
 
 UNIT = '<trans-unit id="1"><source>{}</source></trans-unit>'
 FIRST = f'<xliff version="1.2" xmlns:its="i"><file><body>{UNIT}</body></file></xliff>'
@@ -81,3 +87,30 @@ def test_tags_are_repeated_in_the_texts_of_a_choice() -> None:
     with pytest.raises(DataError, match="more often"):
         document = read_document("a.xlf", FIRST.format(f"{tag} people").encode())
         document.with_targets({document.segments[0].key: f"{tag} Menschen {tag}"})
+
+
+@pytest.mark.parametrize(
+    ("outputs", "target"),
+    [
+        (
+            {"Run dpkg -l <x> to see.": "Executa dpkg -l <x> para ver."},
+            "Executa <code>dpkg -l &lt;x&gt;</code> para ver.",
+        ),
+        (
+            {"Run dpkg -l <x> to see.": "Executa DPKG para ver.", "Run to see.": "Ver executa."},
+            "Ver <code>dpkg -l &lt;x&gt;</code> executa.",
+        ),
+    ],
+)
+def test_code_is_sent_as_it_stands_where_it_is_kept(outputs: dict[str, str], target: str) -> None:
+    page = b"<p>Run <code>dpkg -l &lt;x&gt;</code> to see.</p>"
+    (segment,) = read_document("a.html", page).segments
+
+    def translate(texts: Sequence[str], options: Sequence[DecodingOptions]) -> list[Output]:
+        return [Output(outputs[text]) for text in texts]
+
+    def align(pairs: Sequence[tuple[str, str]]) -> list[Links]:
+        return [[(Span(0, 3), Span(0, 3)), (Span(4, 6), Span(4, 11))] for _ in pairs]
+
+    (record,) = localised([segment], "en", translate, DecodingOptions(), align)
+    assert record.target == target

@@ -16,6 +16,7 @@ generator of orders, for a caller with a queue of its own.
 from __future__ import annotations
 
 import dataclasses
+import html
 import itertools
 import re
 from collections import Counter
@@ -30,6 +31,7 @@ from transduce.localise.counted import with_number, without_number
 from transduce.localise.document import (
     CUT_OFF,
     Check,
+    Kind,
     Record,
     Segment,
     Span,
@@ -53,6 +55,8 @@ T = TypeVar("T")
 EMPTY = "the translation is empty"
 SIMILAR = 0.6
 """Minimum similarity of a translation with placeholders and that of the plain text."""
+CODE = re.compile(r"<(?P<name>code|kbd|samp|var|tt)\b[^<>]*>(?P<text>[^\s<>][^<>]*)</(?P=name)>")
+"""An element of code: a model may keep its text, letter for letter."""
 WORD = "字"
 """Substitute for placeholders while sentences are split: neither an initial nor a capital."""
 
@@ -446,7 +450,8 @@ def _sentence(whole: Protected, text: str, can_align: bool) -> Work[str]:
         return _output(answer)
     if can_align and (output := (yield from _reordered(source))):
         return output
-    ways = [_as_it_is(source)] if all(source.kinds[c] == "text" for c in source.marks) else []
+    shown = _with_code(source)
+    ways = [_as_it_is(shown)] if all(shown.kinds[c] == "text" for c in source.marks) else []
     ways += [_by_alignment(source)] if can_align else []
     ways.append(_by_constraints(source))
     reasons = []
@@ -479,6 +484,17 @@ def _reordered(source: Protected) -> Work[str]:
         return ""
     check_translation(source, output)
     return output
+
+
+def _with_code(source: Protected) -> Protected:
+    """The text with elements of code as what a reader sees of them."""
+    code = {
+        m: html.unescape(e["text"]) for m, n in source.names.items() if (e := CODE.fullmatch(n))
+    }
+    texts: dict[str, Kind] = dict.fromkeys(code, "text")
+    return dataclasses.replace(
+        source, names={**source.names, **code}, kinds={**source.kinds, **texts}
+    )
 
 
 def _as_it_is(source: Protected) -> Work[str]:
