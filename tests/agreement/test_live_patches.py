@@ -14,7 +14,17 @@ from helpers.live_page import engine, live_of, needs_node
 from helpers.node import run_node
 from helpers.random_translator import random_translator
 from transduce.errors import SettingError
-from transduce.explain.credit import Choice, Pair, Patch, patched, recovered
+from transduce.explain.credit import (
+    Choice,
+    Pair,
+    Patch,
+    Way,
+    head_path,
+    patched,
+    recovered,
+    substitute,
+)
+from transduce.explain.page import static
 from transduce.sequence import Padded
 from transduce.text import BOS, EOS
 
@@ -28,6 +38,20 @@ const rows = model.rowsOf([text], written);
 const none = { heads: [], layers: [], tokens: [], parts: [] };
 const answers = patches.map((patch) => rows({ ...none, patches: [patch] }).map((row) => [...row]));
 process.stdout.write(JSON.stringify(answers));
+"""
+
+LABORATORY = """
+const { readFileSync } = require("fs");
+const asked = JSON.parse(readFileSync("case.json", "utf8")),
+  { facts, text, donor, patches, paths } = asked;
+const model = new LiveModel(facts, Uint8Array.from(Buffer.from(facts.bytes, "base64")));
+const none = { heads: [], layers: [], tokens: [], parts: [], patches: [] };
+var transduce = { model, facts }, S = { donor };
+var live = { texts: () => [text], changes: () => none, decoding: () => ({}) };
+const written = recordedOf([text]).steps.map(({ id }) => id), rows = model.rowsOf([text], written);
+const logits = (name) => rows({ ...none, patches: patchOf(name) }).map((row) => [...row]);
+const changed = paths.map((ends) => headPath(...ends, written, ...asked.chosen));
+process.stdout.write(JSON.stringify({ written, logits: patches.map(logits), paths: changed }));
 """
 
 
@@ -77,6 +101,79 @@ def test_patches_change_the_logits_alike(order: str, tmp_path: Path) -> None:
             moved += int((logits - plain).abs().max() > 1e-3)
         assert moved > PATCHES // 4
         assert torch.equal(model(source, target)[0], plain)
+
+
+WAYS: tuple[Way, ...] = ("zero", "mean", "noise")
+HEAD_PATHS = [
+    ("encoder.layers.0.self_attention:1", "encoder.layers.1.self_attention:2"),
+    ("encoder.layers.1.self_attention:2", "decoder.layers.0.cross_attention:1"),
+    ("decoder.layers.0.self_attention:2", "decoder.layers.0.cross_attention:2"),
+    ("decoder.layers.0.cross_attention:1", "decoder.layers.1.self_attention:1"),
+    ("decoder.layers.1.cross_attention:1", "decoder.layers.0.self_attention:1"),
+]
+"""The last receiver stands before its sender."""
+
+
+@pytest.mark.system
+@needs_node
+def test_ways_to_take_out_and_paths_of_heads(tmp_path: Path) -> None:
+    translator = random_translator(decoding={"max_length_extra": 4})
+    model: Any = translator.model
+    modules = ["encoder.embedding_norm", "encoder.layers.0.feed_forward", "decoder.layers.1"]
+    cells = [(name, position) for name in modules for position in (0, 2)]
+    head = "decoder.layers.0.cross_attention"
+    patches = [f"{name}@{at}<{way}" for name, at in cells for way in WAYS]
+    heads = [f"{head}:2@1<{way}" for way in WAYS]
+    case = {
+        "facts": live_of(translator, "").packed("float32"),
+        "text": TEXT,
+        "donor": "w9",
+        "patches": [*patches, *heads, f"{modules[1]}@*<zero"],
+        "paths": HEAD_PATHS,
+        "chosen": [1, 7, 9],
+    }
+    (tmp_path / "case.json").write_text(json.dumps(case), encoding="utf-8")
+    scripts = [static("transduce.explain", f"{name}.js") for name in ("laboratory", "pairs")]
+    computed = run_node(tmp_path, "\n".join([engine(), *scripts, LABORATORY]))
+    source = Padded.from_rows([[*translator.source.encode(TEXT), EOS]])
+    target = Padded.from_rows([[BOS, *computed["written"][:-1]]])
+    assert target.values.shape[1] > 2
+    expected = [
+        [Patch(name, at, substitute(vectors_of(model, name, source, target), at, way))]
+        for name, at in cells
+        for way in WAYS
+    ]
+    mixed = vectors_of(model, f"{head}.output", source, target, inputs=True)
+    expected += [[Patch(f"{head}:2", 1, substitute(mixed, 1, way)[8:])] for way in WAYS]
+    expected.append([Patch(modules[1], at, torch.zeros(16)) for at in range(7)])
+    with torch.inference_mode():
+        plain = model(source, target)[0]
+        for patch, shown in zip(expected, computed["logits"], strict=True):
+            with patched(model, patch):
+                logits = model(source, target)[0]
+            assert (logits - torch.tensor(shown)).abs().max() < 1e-4, patch[0].name
+            assert (logits - plain).abs().max() > 1e-4
+    paths = [
+        head_path(model, lambda: model(source, target), *ends, Choice(1, 7, 9))
+        for ends in HEAD_PATHS
+    ]
+    assert paths == pytest.approx(computed["paths"], abs=1e-4)
+    assert min(map(abs, paths[:-1])) > 1e-3
+    assert paths[-1] == pytest.approx(0.0, abs=1e-6)
+
+
+def vectors_of(model: Any, name: str, *call: Padded, inputs: bool = False) -> torch.Tensor:
+    """Vectors (t, m) that a module gives in a pass, or those that go into it."""
+    noted: list[Any] = []
+    hook = model.get_submodule(name).register_forward_hook(
+        lambda module, args, output: noted.append(args[0] if inputs else output)
+    )
+    with torch.inference_mode():
+        model(*call)
+    hook.remove()
+    (seen,) = noted
+    vectors: torch.Tensor = seen.values if isinstance(seen, Padded) else seen
+    return vectors.reshape(-1, vectors.shape[-1])
 
 
 def test_recovery_over_pairs() -> None:

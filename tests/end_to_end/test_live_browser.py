@@ -316,6 +316,21 @@ def test_a_vector_of_another_sentence_brings_its_answer(show: OpenPage) -> None:
     assert page.evaluate("live.changes().patches") == []
 
 
+def test_two_heads_together(show: OpenPage) -> None:
+    """A head of the same attention tells the other nothing."""
+    page = show("tab=lab&step=1&pair=decoder.layers.0.self_attention:1")
+    page.locator("[data-k=pairs]").click()
+    page.wait_for_selector("[data-point=pairs] table")
+    rows = page.evaluate("PAIRS.rows.map(({ numbers }) => numbers)")
+    assert len(rows) == page.evaluate("headsShown().length") - 1 > 4
+    alone = {round(both - single - beyond, 4) for single, both, beyond, _ in rows}
+    assert len(alone) == 1
+    same = page.evaluate("headsShown().map(([out]) => out)").index(
+        "decoder.layers.0.self_attention:2"
+    )
+    assert rows[same - 1][3] == 0
+
+
 def test_shares_of_a_step_add_up(show: OpenPage) -> None:
     page = show("tab=steps&step=1")
     page.select_option("[data-k=against]", index=2)

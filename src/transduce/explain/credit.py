@@ -7,7 +7,7 @@ is linear, so that the shares add up to the difference (the idea of TensorLens, 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -356,6 +356,81 @@ def _put(patch: Patch, start: int, width: int | None) -> Callable[[Any], Any]:
         return y
 
     return put
+
+
+Way = Literal["zero", "mean", "noise"]
+"""A way to take a vector out; the page's names."""
+NOISE_SEED = 1
+
+
+def substitute(states: Tensor, position: int, way: Way) -> Tensor:
+    """A vector (m,) in place of one of `states` (t, m), as the page has it.
+
+    way: zero, the mean over positions, or the vector and Gaussian noise of its own size.
+    """
+    vector = states[position]
+    match way:
+        case "zero":
+            return torch.zeros_like(vector)
+        case "mean":
+            return states.mean(0)
+    entropy = np.random.SeedSequence([NOISE_SEED + position, 0, 0])
+    draws = np.random.Generator(np.random.PCG64(entropy)).random((len(vector), 2))
+    noise = np.sqrt(-2 * np.log(1 - draws[:, 0])) * np.cos(2 * np.pi * draws[:, 1])
+    return vector + vector.square().mean().sqrt() * torch.from_numpy(noise).to(vector)
+
+
+@torch.inference_mode()
+def head_path(
+    model: nn.Module, run: Callable[[], Tensor], sender: str, receiver: str, choice: Choice
+) -> float:
+    """Change of a difference of logits where head `receiver` alone reads without head `sender`.
+
+    All other heads are held as the plain pass has them, feed-forward layers follow: path patching
+    (Wang et al. 2023, arXiv 2211.00593).  run: the pass, which gives logits (1, t, v).  sender,
+    receiver: as `NAME:HEAD`.  Raises SettingError for heads that the model does not have.
+    """
+    (giver, out), (taker, into) = (head_of(model, name) for name in (sender, receiver))
+    attentions = [part for part in model.modules() if isinstance(part, MultiHeadAttention)]
+    clean: dict[MultiHeadAttention, Tensor] = {}
+    heard: list[Tensor] = []
+
+    def pass_with(mix: Callable[[MultiHeadAttention, Tensor], Tensor]) -> float:
+        with ExitStack() as stack:
+            for part in attentions:
+                hook = part.output.register_forward_pre_hook(
+                    lambda module, args, part=part: mix(part, args[0])
+                )
+                stack.callback(hook.remove)
+            return float(_difference(run(), choice))
+
+    def note(part: MultiHeadAttention, mixed: Tensor) -> Tensor:
+        clean[part] = mixed
+        return mixed
+
+    def hold(part: MultiHeadAttention, mixed: Tensor) -> Tensor:
+        if part is taker:
+            heard.append(_of_head(part, mixed, into).clone())
+        held = clean[part].clone()
+        if part is giver:
+            _of_head(part, held, out).zero_()
+        return held
+
+    def tell(part: MultiHeadAttention, mixed: Tensor) -> Tensor:
+        if part is taker:
+            mixed = mixed.clone()
+            _of_head(part, mixed, into).copy_(heard[0])
+        return mixed
+
+    before = pass_with(note)
+    pass_with(hold)
+    return pass_with(tell) - before
+
+
+def _of_head(attention: MultiHeadAttention, mixed: Tensor, head: int) -> Tensor:
+    """The outputs (…, d) of a head within those of all, (…, h·d)."""
+    d = attention.width // attention.n_heads
+    return mixed[..., head * d : (head + 1) * d]
 
 
 class Pair(NamedTuple):

@@ -118,6 +118,7 @@ LIVE_SCRIPTS = (
     "why",
     "credits",
     "laboratory",
+    "pairs",
     SCRIPTS[-1],
 )
 """The same of a page that computes."""

@@ -1,5 +1,5 @@
 // Credit of a step in the page: which tokens, layers and heads decided it, in exact shares.
-const signed = (x) => (x > 0 ? "+" : "") + fixed(x, 2);
+const signed = (x) => (Math.abs(x) < 0.005 ? "0.00" : (x > 0 ? "+" : "") + fixed(x, 2));
 // A background by sign: blue counts for, red against.
 const tinted = (x, most) => ({
   ...shade(clamp(Math.abs(x) / Math.max(most, 1e-9), 0, 1)),

@@ -111,6 +111,7 @@ function lab() {
     labMove(own, other, modules),
     labMap(own, other),
     labHeads(),
+    labPairs(),
     labMeaning(own),
   ];
 }

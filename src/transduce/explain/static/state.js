@@ -13,6 +13,7 @@ const S = {
   cut: true,
   layer: -1,
   place: 0,
+  pair: "",
   hand: -1,
   asks: -1,
   looked: -1,
