@@ -28,8 +28,10 @@ html_title = "transduce"
 html_show_sphinx = False
 html_theme_options = {"source_directory": "docs/"}
 
-html_static_path = ["book/book.css"]
+html_static_path = ["book/book.css", "book/numbers.js", "book/book.js", "book/widgets.js"]
 html_css_files = ["book.css"]
+html_search_language = "zh"  # its words: those of both languages, see book_site.py
+html_additional_pages = {"search.zh": "search.html"}
 html_math_renderer = "mathml"  # made while the site is built: no page loads anything to show it
 
 myst_heading_anchors = 4
@@ -54,6 +56,7 @@ CHINESE = {
     "View this page": "查看源文件",
 }
 
+BOOK = runpy.run_path(str(Path(__file__).with_name("book_site.py")))
 SETTINGS = runpy.run_path(str(Path(__file__).with_name("settings.py")))
 
 CODE = re.compile(r"`([^`]+)`")
@@ -161,4 +164,5 @@ def setup(app: Any) -> None:
     app.connect("source-read", link_finished_pages)
     app.connect("source-read", join_chinese_lines)
     app.connect("html-page-context", set_language, priority=100)  # before the theme reads it
+    BOOK["setup"](app)
     app.connect("build-finished", copy_finished_pages)

@@ -93,3 +93,93 @@ def test_live_pieces_open_at_their_point(show: OpenPage, piece: str) -> None:
     names |= {"figure": "Figure 1", "layers": "Layers", "beside": "Side by side"}
     (tab,) = re.findall(r"tab=(\w+)", at)
     assert names[tab] in str(tabs.first.inner_text())
+
+
+def chapter_page(directory: Path, body: str, language: str = "en") -> Path:
+    """A page of the site without its theme: a body, and the scripts of the book."""
+    book = DOCS / "book"
+    scripts = "".join(
+        f'<script src="{(book / f"{name}.js").as_uri()}"></script>'
+        for name in ("numbers", "book", "widgets")
+    )
+    style = f'<link rel="stylesheet" href="{(book / "book.css").as_uri()}">'
+    head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width">{style}'
+    path = directory / "page.html"
+    path.write_text(
+        f'<!doctype html><html lang="{language}"><head>{head}</head><body>{body}{scripts}</body>',
+        encoding="utf-8",
+    )
+    return path
+
+
+WIDGETS = [
+    ("tokens", ["机器abc", "机器 ab"], ["256", "257", "99", "3 tokens, 1 of them bytes"]),
+    ("vectors", ["3 4", "-3 -4"], ["|a| = 5", "a + b = (0, 0)", "10"]),
+    ("products", ["1 2 3 4", "0.5 -1 2 1"], ["= 8.5", "4.25"]),
+    ("products", ["1 2", "1 2 3"], ["now 2 and 3"]),
+    ("weights", ["2 0", "2"], ["0.7311", "0.2689", "Sum of the weights 1"]),
+    ("weights", ["1 x", "1"], ["Numbers please"]),
+    ("weights", ["1 2", "0"], ["above 0"]),
+    ("losses", ["0.9 0.9 0.1"], ["0.8378", "2.3112", "0.0810"]),
+    ("losses", ["0.5 0"], ["infinite"]),
+    ("descent", ["0", "2 6", "0.3"], ["Gradient = 2·x·(x·w − y) = −24", "= 7.2"]),
+]
+
+
+@pytest.mark.parametrize(("name", "values", "expected"), WIDGETS)
+def test_pieces_answer_for_typed_values(
+    show: OpenPage, tmp_path: Path, name: str, values: list[str], expected: list[str]
+) -> None:
+    body = f'<div class="widget" data-widget="{name}"></div>'
+    page = show(chapter_page(tmp_path, body), viewport={"width": 390, "height": 800})
+    fields = page.locator(".widget input")
+    assert fields.count() >= len(values)
+    for i, value in enumerate(values):
+        fields.nth(i).fill(value)
+    shown = text_of(page, ".widget output")
+    assert [part for part in expected if part not in shown] == []
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+
+
+def test_descent_walks_by_keyboard(show: OpenPage, tmp_path: Path) -> None:
+    page = show(chapter_page(tmp_path, '<div class="widget" data-widget="descent"></div>'))
+    page.locator(".widget input").last.press("Tab")
+    for _ in range(2):
+        page.keyboard.press("Enter")
+    assert "Step 2, w = 2.88" in text_of(page, "output")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    assert "Step 0, w = 0" in text_of(page, "output")
+
+
+def test_a_guess_is_checked_and_opens_the_answer(show: OpenPage, tmp_path: Path) -> None:
+    body = '<details data-answer="0.4223 0.1554 0.4223"><summary>Answer</summary>text</details>'
+    page = show(chapter_page(tmp_path, body))
+    page.get_by_role("button", name="Check").click()
+    assert "Write one first" in text_of(page, ".guess")
+    assert page.locator("details").get_attribute("open") is None
+    page.get_by_label("Your guess").fill("0.5 0 0.5")
+    page.keyboard.press("Enter")
+    assert "✗" in text_of(page, ".guess") and page.inner_text("details").endswith("text")
+    page.get_by_label("Your guess").fill("0.42 0.155 0.42")
+    page.keyboard.press("Enter")
+    assert "✓" in text_of(page, ".guess")
+
+
+def test_words_explain_themselves_beside_them(show: OpenPage, tmp_path: Path) -> None:
+    word = '<button type="button" class="term" popovertarget="term-1">token</button>'
+    explanation = '<div class="explanation" popover id="term-1"><b>token</b> a piece</div>'
+    filler = '<p style="height: 900px">'
+    body = f'{filler}</p><p style="text-align: right">{word}</p>{explanation}'
+    page = show(chapter_page(tmp_path, body), viewport={"width": 390, "height": 600})
+    page.focus(".term")
+    page.keyboard.press("Enter")
+    box = page.locator(".explanation").bounding_box()
+    assert box["x"] >= 0 and box["x"] + box["width"] <= 390 and 0 <= box["y"] <= 600
+    near = page.locator(".term").bounding_box()
+    assert (
+        min(abs(box["y"] - near["y"] - near["height"]), abs(near["y"] - box["y"] - box["height"]))
+        < 12
+    )
+    page.keyboard.press("Escape")
+    assert not page.locator(".explanation").is_visible()

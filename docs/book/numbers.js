@@ -1,0 +1,74 @@
+// Numbers of chapter 0 and of the guesses, without a page: tests run them in Node beside numpy.
+
+const sum = (numbers) => numbers.reduce((a, b) => a + b, 0);
+const dot = (a, b) => sum(a.map((x, i) => x * b[i]));
+const length = (a) => Math.sqrt(dot(a, a));
+
+// The greatest score is taken off first: exp(1000) would be infinite.
+function softmax(scores, temperature = 1) {
+  const greatest = Math.max(...scores),
+    exponentials = scores.map((score) => Math.exp((score - greatest) / temperature)),
+    total = sum(exponentials);
+  return exponentials.map((x) => x / total);
+}
+
+const lossOf = (probability) => -Math.log(probability);
+const meanLoss = (probabilities) => sum(probabilities.map(lossOf)) / probabilities.length;
+
+// L(w) = (x w − y)²: one weight w, one example x → y.
+const squaredError = (w, [x, y]) => (x * w - y) ** 2;
+const slopeOf = (w, [x, y]) => 2 * x * (x * w - y);
+const stepped = (w, example, rate) => w - rate * slopeOf(w, example);
+
+// The longest piece of the vocabulary first; a sign that no piece holds becomes its UTF-8 bytes.
+// Ids 0 to 255 are the bytes, the pieces follow in their order.
+function tokenized(text, pieces) {
+  const tokens = [],
+    byLength = [...new Set(pieces)].sort((a, b) => b.length - a.length);
+  for (let rest = text; rest; ) {
+    const piece = byLength.find((candidate) => rest.startsWith(candidate)),
+      sign = piece ?? String.fromCodePoint(rest.codePointAt(0));
+    if (piece) tokens.push({ text: piece, id: 256 + pieces.indexOf(piece) });
+    else
+      for (const byte of new TextEncoder().encode(sign))
+        tokens.push({ text: `<0x${byte.toString(16).toUpperCase().padStart(2, "0")}>`, id: byte });
+    rest = rest.slice(sign.length);
+  }
+  return tokens;
+}
+
+const HALF = (text) => text.normalize("NFKC").replace(/[−–]/g, "-");
+
+// The numbers of a line, separated by blanks, commas or semicolons; null where a part is none.
+function numbersOf(line) {
+  const parts = HALF(line)
+      .split(/[\s,;、]+/)
+      .filter(Boolean),
+    numbers = parts.map(Number);
+  return numbers.length && numbers.every(Number.isFinite) ? numbers : null;
+}
+
+const plain = (text) =>
+  HALF(text)
+    .toLowerCase()
+    .replace(/[\s.,;:!?'"“”‘’。，、；：！？]+/g, " ")
+    .trim();
+
+const holds = (line, word) =>
+  /[a-z0-9]/.test(word) ? ` ${line} `.includes(` ${word} `) : line.includes(word);
+
+// Whether a guess is right.  answer: numbers, all of which must come within `within`, or alternatives
+// separated by |, one of which the guess holds.  wrong: alternatives that it must not hold.
+function isRight(guess, answer, within = 0.01, wrong = "") {
+  const expected = numbersOf(answer);
+  if (expected) {
+    const given = numbersOf(guess.replace(/[%％]/g, ""));
+    return (
+      given?.length === expected.length &&
+      given.every((x, i) => Math.abs(x - expected[i]) <= within + 1e-9)
+    );
+  }
+  const line = plain(guess),
+    some = (list) => list.split("|").map(plain).filter(Boolean).some((word) => holds(line, word));
+  return some(answer) && !some(wrong);
+}

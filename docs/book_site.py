@@ -1,0 +1,160 @@
+"""What the site adds to pages: explained words, the commit of a page, a search in Chinese."""
+
+import html
+import re
+import subprocess
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from sphinx.search import SearchLanguage, languages
+
+DOCS = Path(__file__).parent
+ENTRY = re.compile(
+    r"^- \*\*(?P<name>.+?)\*\*(?: ?[(（](?P<forms>.+?)[)）])?[:：] ?(?P<text>.+)$", re.M
+)
+UNEXPLAINED = (nodes.title, nodes.literal, nodes.reference, nodes.raw, nodes.math)
+SCRIPTS = ("numbers.js", "book.js", "widgets.js")
+
+Entry = tuple[str, str, re.Pattern[str]]
+
+
+@cache
+def glossary(suffix: str) -> list[Entry]:
+    """Name, explanation and pattern of each term.  suffix: ".zh" or nothing."""
+    text = (DOCS / "book" / f"glossary{suffix}.md").read_text(encoding="utf-8")
+    entries = []
+    for match in ENTRY.finditer(text):
+        forms = [match["name"], *re.split(r"[,，、;；] ?", match["forms"] or "")]
+        longest = sorted((form for form in forms if len(form) > 1), key=len, reverse=True)
+        bounded = [rf"(?<![A-Za-z]){re.escape(form)}(?![A-Za-z])" for form in longest]
+        pattern = re.compile("|".join(bounded) or r"(?!)", re.IGNORECASE)
+        entries.append((match["name"], match["text"], pattern))
+    return entries
+
+
+def is_explained(name: str) -> bool:
+    """Whether words of a page explain themselves: chapters of the book."""
+    return re.match(r"book/\d", name) is not None
+
+
+def explain_words(app: Any, doctree: Any, name: str) -> None:
+    """Turn the first occurrence of each term into a button, in place."""
+    if not is_explained(name) or app.builder.format != "html":
+        return
+    left = dict(enumerate(glossary(".zh" if name.endswith(".zh") else "")))
+    for text in list(doctree.findall(nodes.Text)):
+        parents: list[Any] = []
+        node = text.parent
+        while node is not None:
+            parents.append(node)
+            node = node.parent
+        if any(isinstance(parent, UNEXPLAINED) for parent in parents):
+            continue
+        found = [
+            (match.start(), -len(match[0]), number, match)
+            for number, (_, _, pattern) in left.items()
+            if (match := pattern.search(text.astext()))
+        ]
+        pieces, end = [], 0
+        for start, _, number, match in sorted(found, key=lambda each: each[:3]):
+            if start < end:
+                continue
+            del left[number]
+            word = html.escape(match[0])
+            button = (
+                f'<button type="button" class="term" popovertarget="term-{number}">{word}</button>'
+            )
+            pieces += [nodes.Text(text[end:start]), nodes.raw("", button, format="html")]
+            end = match.end()
+        if pieces:
+            text.parent.replace(text, [*pieces, nodes.Text(text[end:])])
+
+
+@cache
+def commits() -> dict[str, str]:
+    """Date and hash of the last commit of each file below docs; empty without git."""
+    command = [
+        "git",
+        "log",
+        "--format=*%cs · %h",
+        "--abbrev=8",
+        "--name-only",
+        "--relative",
+        "--",
+        ".",
+    ]
+    try:
+        log = subprocess.run(command, cwd=DOCS, capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return {}
+    made: dict[str, str] = {}
+    for block in log.split("*")[1:]:
+        stamp, *files = block.split()[:3], *block.split()[3:]
+        for file in files:
+            made.setdefault(file, " ".join(stamp))
+    return made
+
+
+def complete_page(app: Any, name: str, template: str, context: dict[str, Any], tree: Any) -> None:
+    """Add explanations of words, scripts and the commit to a page."""
+    suffix = ".zh" if name.endswith(".zh") else ""
+    body = context.get("body", "")
+    if is_explained(name):
+        for number, (term, text, _) in enumerate(glossary(suffix)):
+            if f'popovertarget="term-{number}"' in body:
+                body += (
+                    f'<div class="explanation" popover id="term-{number}">'
+                    f"<b>{html.escape(term)}</b> {html.escape(text)}</div>\n"
+                )
+    if name.startswith(("book/", "index")):
+        for script in SCRIPTS:
+            app.add_js_file(script, loading_method="defer")
+    if stamp := commits().get(f"{name}.md"):
+        body += f'<p class="commit">{stamp}</p>\n'
+    if "body" in context:
+        context["body"] = body
+    if suffix:  # the search in the words of Chinese
+        path_to = context["pathto"]
+        context["pathto"] = lambda page, *rest: path_to(
+            "search.zh" if page == "search" else page, *rest
+        )
+
+
+class ChineseAndEnglish(SearchLanguage):
+    """Words of letters, and of Chinese each sign and each pair of neighbours."""
+
+    lang = "zh"
+    language_name = "Chinese"
+    js_splitter_code = r"""
+function splitQuery(query) {
+  const words = query.match(/[\u4e00-\u9fff]+|[^\W\u4e00-\u9fff]+/g) ?? [];
+  return words.flatMap((word) =>
+    /^[\u4e00-\u9fff]{2}/.test(word)
+      ? Array.from({ length: word.length - 1 }, (_, i) => word.slice(i, i + 2))
+      : [word],
+  );
+}
+"""
+
+    def split(self, input: str) -> list[str]:
+        """Words of a page."""
+        words = []
+        for word in re.findall(r"[\u4e00-\u9fff]+|[^\W\u4e00-\u9fff]+", input):
+            if "\u4e00" <= word[0] <= "\u9fff":
+                words += [*word, *(word[i : i + 2] for i in range(len(word) - 1))]
+            else:
+                words.append(word)
+        return words
+
+    def stem(self, word: str) -> str:
+        """Lower case, as queries are."""
+        return word.lower()
+
+
+def setup(app: Any) -> None:
+    """Connect the additions."""
+    languages["zh"] = ChineseAndEnglish
+    app.connect("doctree-resolved", explain_words)
+    app.connect("html-page-context", complete_page, priority=200)
