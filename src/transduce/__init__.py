@@ -27,13 +27,17 @@ from transduce.errors import (
 from transduce.support.version import __version__
 
 if TYPE_CHECKING:
+    from transduce.calls import doctor, export, import_model, make, sweep
     from transduce.data.pairs import write_pairs
     from transduce.decoding.options import DecodingOptions
+    from transduce.examination.report import Examination
+    from transduce.experiments.sweep import Sweep
     from transduce.explain.explanation import Explanation, SideBySide
     from transduce.explain.parts import KnockOut
     from transduce.explain.recording import RecordedTensors, record_tensors
     from transduce.explain.runs import explain_runs, explain_with_and_without
     from transduce.loading import Run, load
+    from transduce.making.account import Account
     from transduce.nn.attention import record_attention
     from transduce.pipelines import pipeline
     from transduce.runs.training import train
@@ -52,6 +56,7 @@ if TYPE_CHECKING:
 
 
 __all__ = [
+    "Account",
     "Alignment",
     "CancelledError",
     "Candidate",
@@ -61,6 +66,7 @@ __all__ = [
     "DecodingOptions",
     "EmbeddingPrediction",
     "Evaluation",
+    "Examination",
     "Explanation",
     "FilledText",
     "InputError",
@@ -78,21 +84,28 @@ __all__ = [
     "SideBySide",
     "SpanPrediction",
     "Speech",
+    "Sweep",
     "TrainingError",
     "TransduceError",
     "Translation",
     "__version__",
+    "doctor",
     "explain_runs",
     "explain_with_and_without",
+    "export",
+    "import_model",
     "load",
+    "make",
     "pipeline",
     "record_attention",
     "record_tensors",
+    "sweep",
     "train",
     "write_pairs",
 ]
 
 _HOMES = {
+    "Account": "transduce.making.account",
     "Alignment": "transduce.tasks.translation.text_translator",
     "Candidate": "transduce.tasks.translation.text_translator",
     "Caption": "transduce.vision.captioning",
@@ -100,6 +113,7 @@ _HOMES = {
     "DecodingOptions": "transduce.decoding.options",
     "EmbeddingPrediction": "transduce.tasks.text_encoder.predictor",
     "Evaluation": "transduce.tasks.evaluation",
+    "Examination": "transduce.examination.report",
     "Explanation": "transduce.explain.explanation",
     "FilledText": "transduce.tasks.text_encoder.mask_filler",
     "KnockOut": "transduce.explain.parts",
@@ -109,17 +123,23 @@ _HOMES = {
     "Recommendation": "transduce.tasks.language_model.recommendation",
     "RecordedTensors": "transduce.explain.recording",
     "Run": "transduce.loading",
-    "SideBySide": "transduce.explain.explanation",
     "Segment": "transduce.speech.segments",
+    "SideBySide": "transduce.explain.explanation",
     "SpanPrediction": "transduce.tasks.text_encoder.predictor",
     "Speech": "transduce.speech.spoken",
+    "Sweep": "transduce.experiments.sweep",
     "Translation": "transduce.tasks.translation.text_translator",
+    "doctor": "transduce.calls",
     "explain_runs": "transduce.explain.runs",
     "explain_with_and_without": "transduce.explain.runs",
+    "export": "transduce.calls",
+    "import_model": "transduce.calls",
     "load": "transduce.loading",
+    "make": "transduce.calls",
     "pipeline": "transduce.pipelines",
     "record_attention": "transduce.nn.attention",
     "record_tensors": "transduce.explain.recording",
+    "sweep": "transduce.calls",
     "train": "transduce.runs.training",
     "write_pairs": "transduce.data.pairs",
 }

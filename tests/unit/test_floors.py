@@ -70,10 +70,11 @@ FLOORS = {
     "transduce.explain.runs": 19,
     "transduce.examination": 19,
     "transduce.making": 20,
-    "transduce": 20,  # the public names, imported on demand
-    "transduce.serve": 21,
-    "transduce.cli": 22,
-    "transduce.__main__": 23,
+    "transduce.calls": 21,
+    "transduce": 22,  # the public names, imported on demand
+    "transduce.serve": 23,
+    "transduce.cli": 24,
+    "transduce.__main__": 25,
 }
 
 

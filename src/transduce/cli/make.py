@@ -8,8 +8,6 @@ import functools
 import itertools
 import logging
 import sys
-import time
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from json import dumps
 from pathlib import Path
@@ -29,7 +27,6 @@ if TYPE_CHECKING:
 
 
 Minutes = Annotated[float, Parameter(validator=validators.Number(gt=0), show_default=False)]
-DEFAULT_MINUTES = 30.0
 Files = Annotated[
     tuple[Path, ...], Parameter(name="--from", consume_multiple=True, show_default=False)
 ]
@@ -74,25 +71,18 @@ def make(
     json
         Print a JSON object of run, scores and why.
     """
-    started = time.monotonic()
-    files = (*paths, *files)
-    if resume and (files or monolingual is not None):
-        raise SettingError("--resume takes the files of the first call; leave them out")
-    if not resume and not files:
-        raise SettingError("nothing to learn from; give --from FILE, two files or a folder")
-    if monolingual is not None and not monolingual.is_file():
-        raise SettingError(f"--monolingual {monolingual}: no such file")
-    from transduce.making.build import make as make_run
-    from transduce.making.data import Request
+    from transduce.calls import make as make_run
     from transduce.training.signals import InterruptedTraining
 
-    request = None
-    if not resume:
-        names = [str(file.resolve()) for file in files]
-        texts = "" if monolingual is None else str(monolingual.resolve())
-        request = Request(names, minutes or DEFAULT_MINUTES, texts, target_language)
     try:
-        account = make_run(run, request, minutes if resume else None, started)
+        account = make_run(
+            *(*paths, *files),
+            run=run,
+            resume=resume,
+            minutes=minutes,
+            monolingual=monolingual,
+            target_language=target_language,
+        )
     except InterruptedTraining:
         if (run / "account.html").is_file():
             sys.stderr.write(f"account of the best so far: {run / 'account.html'}\n")
@@ -106,13 +96,8 @@ def make(
 
 logger = logging.getLogger("transduce")
 
-EXAMPLES = 3
 TOGETHER = 1000
 """Lines examined before their results are written."""
-WIDTH = 60
-"""Characters of a text in an example."""
-LEAST_LABELLED = 50
-"""Pairs, at least, to take few targets for labels."""
 FAULTS = 3
 """Exit code if there are faults."""
 
@@ -173,25 +158,23 @@ def doctor(
     trainings
         Directory of the short trainings of --price. Default: runs/prices.
     """
+    from transduce.calls import kinds_of_faults
     from transduce.examination.corpora import corpora_of, limits_file
-    from transduce.examination.examine import KINDS, examined
-    from transduce.settings.sections import did_you_mean
+    from transduce.examination.examine import examined
+    from transduce.examination.report import Examination
 
-    for kind in ignore:
-        if kind not in KINDS:
-            raise SettingError(f"--ignore {kind}: no such kind{did_you_mean(kind, KINDS)}")
     corpora = corpora_of(files, held_out, column)
     inputs = [path for corpus in corpora for path in corpus.config.files(corpus.root)]
     for output in (write, report):
         check_not_read(output, *inputs)
-    kinds = [kind for kind in _kinds_of(corpora) if kind not in ignore]
+    kinds = kinds_of_faults(corpora, ignore)
     scorer = None if run is None else _scorer_of(run, machine)
     if price:
         if write or report:
             raise SettingError("--price writes no file; leave out --write and --report")
         lines = examined(corpora, kinds, scorer, functools.partial(_learn, corpora, None))
         return _print_prices(lines, trainings, minutes, json)
-    table = _Table(kinds)
+    table = Examination(kinds)
     is_file = write and write != STDOUT and (Path(write).is_file() or not Path(write).exists())
     limits = str(limits_file(write)) if write and is_file else None
     with contextlib.ExitStack() as stack:
@@ -231,20 +214,9 @@ def _learn(
 
 def _listed(line: Examined) -> Iterator[str]:
     """Lines of a report."""
-    return (f"{_place(line)}\t{kind}\t{_short(fault)}" for kind, fault in line.faults.items())
+    from transduce.examination.report import place, short
 
-
-def _kinds_of(corpora: Sequence[ExaminedCorpus]) -> Sequence[str]:
-    """Kinds of faults to look for: of texts with labels, those that are none of a translation."""
-    from transduce.examination.examine import KINDS
-    from transduce.making.data import DROPPED, SAMPLE, kind_of
-
-    trained = (pair for corpus in corpora if corpus.split == "train" for _, pair in corpus.pairs())
-    sample = [pair for pair in itertools.islice(trained, SAMPLE) if all(map(str.strip, pair))]
-    if len(sample) < LEAST_LABELLED or kind_of(sample) != "classification":
-        return list(KINDS)
-    logger.info("texts with labels: faults of translations are not looked for")
-    return [kind for kind in KINDS if kind in (*DROPPED["classification"], "leak")]
+    return (f"{place(line)}\t{kind}\t{short(fault)}" for kind, fault in line.faults.items())
 
 
 def _print_prices(lines: Iterator[Examined], trainings: Path, minutes: float, json: bool) -> int:
@@ -257,53 +229,6 @@ def _print_prices(lines: Iterator[Examined], trainings: Path, minutes: float, js
     else:
         print_lines(*map(str, rows), f"{prices.steps} steps a training, {metric} of a test")
     return 0
-
-
-class _Table:
-    """Counts and examples by kind."""
-
-    def __init__(self, kinds: Sequence[str]) -> None:
-        self.pairs = self.faulty = 0
-        self._counts = Counter(dict.fromkeys(kinds, 0))
-        self._examples: dict[str, list[str]] = {kind: [] for kind in kinds}
-
-    def add(self, lines: Sequence[Examined]) -> None:
-        """Count lines."""
-        self.pairs += len(lines)
-        self.faulty += sum(bool(line.faults) for line in lines)
-        for line in lines:
-            for kind, fault in line.faults.items():
-                self._counts[kind] += 1
-                if len(self._examples[kind]) < EXAMPLES:
-                    texts = " | ".join(map(_short, (fault, *line.pair)))
-                    self._examples[kind].append(f"{_place(line)}: {texts}")
-
-    def lines(self) -> list[str]:
-        """Rows of kinds with faults, each with its examples."""
-        rows = [f"{'kind':<16}{'lines':>10}{'share':>9}"]
-        for kind, count in self._counts.items():
-            if count:
-                rows.append(f"{kind:<16}{count:>10,}{self._share(count):>9.2%}")
-                rows += [f"    {example}" for example in self._examples[kind]]
-        rows.append(f"{'any':<16}{self.faulty:>10,}{self._share(self.faulty):>9.2%}")
-        return [*rows, f"{'examined':<16}{self.pairs:>10,}"]
-
-    def as_json(self) -> str:
-        """The same counts as an object."""
-        counts = {"pairs": self.pairs, "faulty": self.faulty, "kinds": dict(self._counts)}
-        return dumps(counts)
-
-    def _share(self, count: int) -> float:
-        return count / max(self.pairs, 1)
-
-
-def _place(line: Examined) -> str:
-    return f"{line.corpus.name}:{line.line}"
-
-
-def _short(text: str) -> str:
-    plain = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
-    return plain if len(plain) <= WIDTH else f"{plain[: WIDTH - 1]}…"
 
 
 def _as_json(line: Examined) -> str:

@@ -190,6 +190,10 @@ class Account:
             helps.append(texts["clean"])
         return [*helps, texts["recipe"].format(run=self.run)]
 
+    def _repr_html_(self) -> str:
+        """The account in English, for a notebook."""
+        return _section(self, "en")
+
     def lines(self, language: str = "en") -> Iterator[str]:
         """The account for a terminal."""
         for heading, sentences, rows in self.sections(language):
@@ -278,17 +282,19 @@ def write_account(account: Account, run: Path) -> None:
 
 def account_page(account: Account) -> str:
     """The account as a page, in English and in Chinese."""
-    parts = [_HEAD]
-    for language in ("en", "zh"):
-        headings = words(language)["headings"]
-        columns = [headings[name] for name in ("source", "output", "reference", "score")]
-        parts.append(f'<main lang="{language}"><h1>{html.escape(headings["title"])}</h1>')
-        for heading, sentences, rows in account.sections(language):
-            paragraphs = "".join(f"<p>{html.escape(sentence)}</p>" for sentence in sentences)
-            table = html_table(columns, rows) if rows else ""
-            parts.append(f"<h2>{html.escape(heading)}</h2>{paragraphs}{table}")
-        parts.append("</main>")
-    return "\n".join([*parts, "</html>"]) + "\n"
+    sections = (_section(account, language) for language in ("en", "zh"))
+    return "\n".join([_HEAD, *sections, "</html>"]) + "\n"
+
+
+def _section(account: Account, language: str) -> str:
+    headings = words(language)["headings"]
+    columns = [headings[name] for name in ("source", "output", "reference", "score")]
+    parts = [f'<main lang="{language}"><h1>{html.escape(headings["title"])}</h1>']
+    for heading, sentences, rows in account.sections(language):
+        paragraphs = "".join(f"<p>{html.escape(sentence)}</p>" for sentence in sentences)
+        table = html_table(columns, rows) if rows else ""
+        parts.append(f"<h2>{html.escape(heading)}</h2>{paragraphs}{table}")
+    return "\n".join([*parts, "</main>"])
 
 
 _HEAD = """<!DOCTYPE html>
