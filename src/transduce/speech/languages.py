@@ -14,6 +14,8 @@ from transduce.speech.windows import Window
 
 HEARD, AFTER = 5.0, 1.0
 """Seconds of a piece by which its language is detected, and of silence after them."""
+CLEAR = 2.0
+"""Advantage in nats of the most probable language over the next that is clear."""
 CHANGE = 3.0
 """Cost in nats of a change of language, so that a short piece does not make one."""
 
@@ -47,13 +49,16 @@ class SpokenLanguages:
         return parts
 
     def _scores(self, samples: NDArray[np.float32]) -> NDArray[np.float64]:
-        """(k,) log-probabilities of the languages by the beginning of a piece."""
-        audio = self._recogniser.recipe.audio
-        seconds = min(len(samples) / audio.rate, HEARD) + AFTER
-        frames = self._recogniser.extractor(samples)
-        n = round(seconds / self._recogniser.extractor.seconds)
-        scores = self._recogniser.backend.language_scores([frames[: n // 2 * 2]])
-        return scores.reshape(-1)
+        """(k,) log-probabilities of the languages by the beginning of a piece, or by all of it if
+        that is unclear."""
+        audio, extractor = self._recogniser.recipe.audio, self._recogniser.extractor
+        frames = extractor(samples)
+        n = round((min(len(samples) / audio.rate, HEARD) + AFTER) / extractor.seconds)
+        for some in (frames[: n // 2 * 2], frames):
+            (scores,) = self._recogniser.backend.language_scores([some])
+            if np.diff(np.sort(scores)[-2:]).sum() > CLEAR:
+                break
+        return np.asarray(scores, np.float64)
 
 
 def most_probable(scores: NDArray[np.float64], change: float) -> list[int]:
