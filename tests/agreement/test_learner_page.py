@@ -13,11 +13,10 @@ import pytest
 
 import transduce
 from helpers.node import run_node
-from helpers.web import COMPILING, needs_learner, needs_node, needs_wasm
+from helpers.web import COMPILING, needs_learner, needs_node, needs_wasm, worker_script
 from transduce.errors import DataError
 from transduce.loading import load
 from transduce.making.columns import columns_of
-from transduce.making.learner_page import WORKER, sources, worker_facts
 from transduce.runs.importing import import_run
 from transduce.web.page import model_file
 
@@ -46,13 +45,6 @@ const { readFileSync, writeFileSync } = require("fs");
   process.stdout.write(JSON.stringify({ account, tokenizers, candidate, answers, report }));
 })();
 """
-
-
-def worker_script() -> str:
-    """The scripts of the worker, for Node."""
-    parts = {**worker_facts(), "sources": sources()}
-    code = "\n".join(sources()[name] for name in WORKER)
-    return f"const page = {json.dumps(parts)};\n{code}"
 
 
 def studied(directory: Path, text: str, asked: list[str], steps: int, **given: Any) -> Any:

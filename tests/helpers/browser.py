@@ -41,8 +41,8 @@ def chromium() -> Iterator[Any]:
 
 @contextmanager
 def opened_files(browser: Any, timeout: float = 8000, **defaults: Any) -> Iterator[Open]:
-    """Opens files from disk, at a fragment; their console must stay empty, and only files and data
-    be read."""
+    """Opens files from disk, at a fragment; their console must stay empty, and only files, data and
+    workers be read."""
     complaints: list[str] = []
     fetched: list[str] = []
     contexts = []
@@ -62,7 +62,7 @@ def opened_files(browser: Any, timeout: float = 8000, **defaults: Any) -> Iterat
     for context in contexts:
         context.close()
     assert complaints == []
-    assert {url.split(":")[0] for url in fetched} <= {"file", "data"}
+    assert {url.split(":")[0] for url in fetched} <= {"file", "data", "blob"}
 
 
 @contextmanager

@@ -13,6 +13,7 @@ import pytest
 from helpers.node import run_node
 from transduce.engine.build import LEARNER, WASM, InstructionSet, build_refusal, library_path
 from transduce.explain.page import static
+from transduce.making.learner_page import WORKER, sources, worker_facts
 from transduce.web.page import SCRIPTS
 
 COMPILING = 900
@@ -68,3 +69,10 @@ def write_learner(directory: Path, relaxed: bool = True) -> str:
     for name, instructions in zip(("relaxed", "plain"), modules, strict=True):
         (directory / f"{name}.wasm").write_bytes(library_path(instructions).read_bytes())
     return "".join(static(*script) for script in (*SCRIPTS[:-1], ("transduce.web", "learner.js")))
+
+
+def worker_script() -> str:
+    """The worker of the page that learns, for Node."""
+    parts = {**worker_facts(), "sources": sources()}
+    code = "\n".join(sources()[name] for name in WORKER)
+    return f"const page = {json.dumps(parts)};\n{code}"

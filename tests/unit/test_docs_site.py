@@ -78,4 +78,4 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     assert "<math" in text and "<mfrac>" in text and len(chapter) < 300_000
     assert re.findall(r'(?:src|href)="https?:[^"]*\.(?:js|css)"', chapter) == []
     assert (tmp_path / "book" / "train.html").is_file()
-    assert 'href="train.html#lang=zh&amp;without=positions"' in text
+    assert 'href="train.html#lang=zh&amp;tab=dials&amp;without=positions"' in text

@@ -306,7 +306,7 @@ function exampleTable() {
     return `${named(Math.floor(n / 1000))} thousand${n % 1000 ? ` ${named(n % 1000)}` : ""}`;
   };
   const rows = Array.from({ length: 2000 }, (_, k) => (k * 7919) % 10000);
-  return ["number\tname", ...rows.map((n) => `${n}\t${named(n)}`)].join("\n");
+  return ["input\toutput", ...rows.map((n) => `${n}\t${named(n)}`)].join("\n");
 }
 
 function take(text, from = "") {

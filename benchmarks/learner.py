@@ -1,0 +1,193 @@
+"""The trainer of pages beside PyTorch, on CMUdict: tokens a CPU-second and errors at equal steps.
+
+python benchmarks/learner.py DATA [--steps 200] [--seeds 1] [--optimizer muon]
+
+DATA: gzipped TSV of words and sounds, such as published_split/train.tsv.gz.  Both start from the
+same weights and see the same batches without dropout; PyTorch runs on one thread in float32, with
+ATEN_CPU_CAPABILITY as the caller sets it.  Prints a line of JSON for each seed: tokens a CPU-second
+of both, losses of the last steps, and the share of wrong words among held-out ones, by greedy
+search.
+"""
+
+import argparse
+import gzip
+import json
+import random
+import sys
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+from torch import nn
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from helpers.node import run_node
+from helpers.web import write_learner
+from transduce.models.config import EncoderDecoderConfig
+from transduce.models.encoder_decoder import build_encoder_decoder
+from transduce.nn.stack_configs import TransformerConfig
+from transduce.sequence import Padded
+from transduce.text import BOS, EOS
+from transduce.training.config import AdamConfig, Cosine, MuonConfig, TrainingConfig, learning_rate
+from transduce.training.loss import cross_entropy
+from transduce.training.optimizer import build_optimizer
+from transduce.training.weights import weights_of
+
+STACK: dict[str, Any] = {"n_heads": 4, "d_ff": 512, "positions": "rotary", "norm_order": "post"}
+LAYERS = {"encoder": 3, "decoder": 2}
+BATCH_TOKENS, HELD_OUT, WARMUP, LONGEST = 512, 300, 40, 24
+PEAK = 2e-3
+RUN = """
+const { readFileSync } = require("fs");
+const given = JSON.parse(readFileSync("case.json", "utf8"));
+const modules = { relaxed: readFileSync("relaxed.wasm"), plain: readFileSync("plain.wasm") };
+(async () => {
+  const learner = await Learner.load(given.model, given.training, modules);
+  learner.parameters.forEach(({ name }, k) => learner.view(k).set(given.weights[name]));
+  const losses = [], steps = given.batches.length, began = process.cpuUsage();
+  given.batches.forEach((batch, step) => {
+    const { nll, count } = learner.pass(batch, { backward: true });
+    losses.push(nll / count);
+    learner.step(step / steps);
+  });
+  const { user, system } = process.cpuUsage(began);
+  const written = [];
+  for (let k = 0; k < given.test.length; k += 50)
+    written.push(...learner.write(given.test.slice(k, k + 50), given.longest));
+  process.stdout.write(JSON.stringify({ losses, seconds: (user + system) / 1e6, written }));
+})();
+"""
+
+
+def read(path: Path, seed: int) -> tuple[list[tuple[list[int], list[int]]], tuple[int, int]]:
+    """Pairs of ids in random order, and the sizes of both vocabularies."""
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        rows = [line.rstrip("\n").split("\t")[:2] for line in file]
+    random.Random(seed).shuffle(rows)
+    units = [[list(source) for source, _ in rows], [target.split() for _, target in rows]]
+    lists = [sorted({unit for row in side for unit in row}) for side in units]
+    ids = [{unit: k + 4 for k, unit in enumerate(each)} for each in lists]
+    sides = [
+        [[of[unit] for unit in row] for row in side] for of, side in zip(ids, units, strict=True)
+    ]
+    return list(zip(*sides, strict=True)), (len(lists[0]) + 4, len(lists[1]) + 4)
+
+
+def batches_of(pairs: list[tuple[list[int], list[int]]], count: int) -> list[dict[str, Any]]:
+    """Batches of rows of about equal length."""
+    made: list[list[tuple[list[int], list[int]]]] = [[]]
+    for pair in sorted(pairs, key=lambda pair: max(map(len, pair))):
+        if (len(made[-1]) + 1) * (max(map(len, pair)) + 1) > BATCH_TOKENS:
+            made.append([])
+        made[-1].append(pair)
+    random.Random(0).shuffle(made)
+    return [
+        {
+            "sources": [[*source, EOS] for source, _ in rows],
+            "inputs": [[BOS, *target] for _, target in rows],
+            "targets": [[*target, EOS] for _, target in rows],
+        }
+        for rows in made[:count]
+    ]
+
+
+def written_by(model: nn.Module, sources: list[list[int]]) -> list[list[int]]:
+    """Greedy outputs, as `Learner.write` has them."""
+    rows, is_open = [[BOS] for _ in sources], [True] * len(sources)
+    with torch.no_grad():
+        for _ in range(LONGEST):
+            logits = model(Padded.from_rows(sources), Padded.from_rows(rows))[:, -1]
+            logits[:, [0, BOS]] = -torch.inf
+            for k, best in enumerate(logits.argmax(-1).tolist()):
+                is_open[k] = is_open[k] and best != EOS
+                rows[k].append(best if is_open[k] else EOS)
+            if not any(is_open):
+                break
+    return [[i for i in row[1:] if i != EOS] for row in rows]
+
+
+def measure(data: Path, steps: int, seed: int, kind: str) -> dict[str, Any]:
+    """Both trainings from one seed."""
+    pairs, sizes = read(data, seed)
+    test, learnt = pairs[:HELD_OUT], pairs[HELD_OUT:]
+    batches = batches_of(learnt, steps)
+    stacks = {s: TransformerConfig(n_layers=n, dropout=0.0, **STACK) for s, n in LAYERS.items()}
+    torch.manual_seed(seed)
+    config = EncoderDecoderConfig(d_model=128, tie="two-way", init="normal", **stacks)
+    model = build_encoder_decoder(config, *sizes, joint=False)
+    optimizer = MuonConfig() if kind == "muon" else AdamConfig()
+    case = {
+        "model": {
+            "d_model": 128,
+            "tie": "two-way",
+            "source_size": sizes[0],
+            "target_size": sizes[1],
+            **{side: {**STACK, "n_layers": n} for side, n in LAYERS.items()},
+        },
+        "training": {
+            "label_smoothing": 0.1,
+            "clip_norm": 1.0,
+            "optimizer": {"kind": kind},
+            "schedule": {"peak": PEAK, "warmup_steps": WARMUP},
+        },
+        "weights": {name: w.flatten().tolist() for name, w in weights_of(model).items()},
+        "batches": batches,
+        "test": [[*source, EOS] for source, _ in test],
+        "longest": LONGEST,
+    }
+    with TemporaryDirectory() as name:
+        directory = Path(name)
+        (directory / "case.json").write_text(json.dumps(case))
+        page = run_node(directory, write_learner(directory) + RUN)
+    stepper = build_optimizer(model, TrainingConfig(optimizer=optimizer))
+    losses, began = [], time.process_time()
+    for step, batch in enumerate(batches):
+        inputs = Padded.from_rows(batch["inputs"])
+        hidden = model.advance(inputs, model.start(Padded.from_rows(batch["sources"])))
+        targets = torch.tensor([i for row in batch["targets"] for i in row])
+        sums = cross_entropy(hidden.values[inputs.real], model.head.weight, targets, 0.1)
+        stepper.zero_grad()
+        (sums.total / sums.tokens).backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        for group in stepper.param_groups:
+            schedule = Cosine(peak=PEAK, warmup_steps=WARMUP)
+            group["lr"] = learning_rate(schedule, step + 1, step / steps, 128)
+        stepper.step()
+        losses.append(float(sums.nll) / sums.tokens)
+    seconds = time.process_time() - began
+    outputs = [
+        o for k in range(0, HELD_OUT, 50) for o in written_by(model, case["test"][k : k + 50])
+    ]
+    tokens = sum(len(row) for batch in batches for row in batch["targets"])
+
+    def wrong(written: list[list[int]]) -> float:
+        return sum(o != t for o, (_, t) in zip(written, test, strict=True)) / HELD_OUT
+
+    return {
+        "seed": seed,
+        "optimizer": kind,
+        "steps": steps,
+        "tokens_per_cpu_second": {"pytorch": tokens / seconds, "page": tokens / page["seconds"]},
+        "last_losses": {"pytorch": losses[-3:], "page": page["losses"][-3:]},
+        "wrong": {"pytorch": wrong(outputs), "page": wrong(page["written"])},
+    }
+
+
+def main() -> None:
+    """Print the measurements."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--optimizer", choices=("adam", "muon"), default="muon")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    for seed in range(1, arguments.seeds + 1):
+        print(json.dumps(measure(arguments.data, arguments.steps, seed, arguments.optimizer)))
+
+
+if __name__ == "__main__":
+    main()
