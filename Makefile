@@ -75,6 +75,9 @@ test-fuzz:
 	    tests/engine/tiles.cpp -o $(DRIVERS)/tiles && $(DRIVERS)/tiles || exit 1; \
 	done | uniq | wc -l | grep -qx 1
 	ASAN_OPTIONS=abort_on_error=1 UBSAN_OPTIONS=abort_on_error=1 $(DRIVERS)/fuzz $(FUZZED)
+	c++ $(DRIVER) -march=native -O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=all \
+	  tests/engine/learning.cpp -o $(DRIVERS)/learning
+	$(DRIVERS)/learning 60
 	c++ $(DRIVER) -march=native -O1 -g1 -fsanitize=thread tests/engine/fuzz.cpp -o $(DRIVERS)/races
 	$(DRIVERS)/races 60
 

@@ -26,20 +26,6 @@ def test_every_page_is_in_a_table_of_contents() -> None:
     assert missing - listed == set()
 
 
-def test_the_training_page_has_the_colours_of_explanations() -> None:
-    sheets = DOCS / "book" / "train.css", ROOT / "src/transduce/explain/static/base.css"
-    training, explanations = (
-        [
-            set(re.findall(r"--\w+: [^;]+;", block))
-            for block in re.findall(r":root {([^}]+)}", sheet)
-        ]
-        for sheet in (path.read_text(encoding="utf-8") for path in sheets)
-    )
-    assert len(training) == len(explanations) == 2  # light and dark
-    for colours, known in zip(training, explanations, strict=True):
-        assert colours and colours <= known
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
