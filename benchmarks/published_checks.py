@@ -1,6 +1,6 @@
 """Refusals of published translations by `transduce localise --check`, and faults that it names.
 
-    python benchmarks/published_checks.py [DIRECTORY]
+    python benchmarks/published_checks.py [DIRECTORY] [-v]
 
 Downloads the packages of Debian (`apt-get download`, needs dpkg-deb and msgunfmt) into DIRECTORY,
 if they are not there, reads their catalogues, and counts for each language the translations whose
@@ -11,10 +11,10 @@ and counts those that are named.  With -v it prints the refused ones.
 
 from __future__ import annotations
 
+import argparse
 import random
 import re
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -161,14 +161,18 @@ def planted(directory: Path) -> tuple[Counter[str], Counter[str]]:
 
 def main() -> None:
     """Print the tables."""
-    directory = Path(sys.argv[1] if len(sys.argv) > 1 else "/tmp/published")
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("directory", nargs="?", type=Path, default=Path("/tmp/published"))
+    parser.add_argument("-v", action="store_true", help="print the refused translations")
+    asked = parser.parse_args()
+    directory = asked.directory
     extract(directory)
     print("language", "pairs", "refused", "with warnings", sep="\t")
     for language in LANGUAGES:
         count, refused, n_warned = refusals(directory, language)
         shares = (f"{100 * n / count:.2f} %" for n in (len(refused), n_warned))
         print(language, count, *shares, sep="\t", flush=True)
-        if "-v" in sys.argv:
+        if asked.v:
             for record in refused:
                 print("   ", record.reason, "|", repr(record.source), "|", repr(record.target))
     n_planted, n_named = planted(directory)

@@ -10,6 +10,9 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
+
+from transduce.cli.main import VERBS
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -66,3 +69,29 @@ def test_the_proxy_limits_posts_alone() -> None:
     assert re.search(r'map \$request_method (\$\w+) \{\s*default "";\s*POST +\$binary_', text)
     assert "limit_req_zone $posting" in text and "nodelay;" in text
     assert "limit_req_status 429;" in text and "Host $http_host;" in text
+
+
+def test_documents_of_a_client_stay_with_one_process() -> None:
+    text = (DEPLOY / "nginx.conf").read_text(encoding="utf-8")
+    assert re.search(r"upstream transduce \{\s*ip_hash;", text)
+    assert "proxy_pass http://transduce;" in text
+
+
+def test_the_deployment_asks_routes_of_the_server_and_keeps_clients() -> None:
+    server = (ROOT / "src" / "transduce" / "serve").rglob("*.py")
+    routes = {path for file in server for path in re.findall(r'"(/health/\w+)"', file.read_text())}
+    deployment, service = yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text("utf-8"))
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    probes = [container[f"{kind}Probe"]["httpGet"] for kind in ("startup", "readiness", "liveness")]
+    assert {probe["path"] for probe in probes} <= routes
+    assert {probe["port"] for probe in probes} == {container["ports"][0]["containerPort"]}
+    assert container["args"][0] not in VERBS  # the image names `serve`
+    assert service["spec"]["sessionAffinity"] == "ClientIP"
+    assert service["spec"]["selector"] == deployment["spec"]["template"]["metadata"]["labels"]
+
+
+def test_the_task_for_rented_machines_trains_by_torchrun() -> None:
+    task = yaml.safe_load((DEPLOY / "skypilot.yaml").read_text("utf-8"))
+    assert " ".join(task["run"].split()).endswith(
+        "-m -- transduce train RECIPE --run /runs/NAME --resume"
+    )

@@ -18,7 +18,8 @@ from transduce.serve.settings import ServeSettings
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
-DEPLOY = sorted((ROOT / "deploy").iterdir())
+DEPLOY = sorted(path for path in (ROOT / "deploy").iterdir() if path.name != "skypilot.yaml")
+"""Files of servers."""
 OTHERS = {"--run", "--jsonl", "--lines", "--count", "--requests", "--minutes", "--now", "--latency"}
 """Options of other commands."""
 
