@@ -316,6 +316,18 @@ def test_a_vector_of_another_sentence_brings_its_answer(show: OpenPage) -> None:
     assert page.evaluate("live.changes().patches") == []
 
 
+def test_shares_of_a_label(show: OpenPage) -> None:
+    """In a page with a model, and in one without."""
+    classifier = random_classifier()
+    explanation = explain_classification(classifier, ("the cat sat",))
+    live = page_of([explanation.packed()], live_of(classifier, "run").packed("float32"))
+    expected = [f"{x:+.2f}" if abs(x) >= 0.005 else "0.00" for x in explanation.credit[0].source]
+    for content in (live, explanation.page()):
+        page = show("", content)
+        shown = page.locator(".share").all_inner_texts()
+        assert [text.replace("−", "-") for text in shown] == expected
+
+
 def test_two_heads_together(show: OpenPage) -> None:
     """A head of the same attention tells the other nothing."""
     page = show("tab=lab&step=1&pair=decoder.layers.0.self_attention:1")

@@ -10,11 +10,12 @@ from helpers.tiny_run import stack
 from transduce.tasks.language_model.dialogue import DialogueRecipe, TrainedDialogue
 from transduce.tasks.language_model.recommendation import RecommendationRecipe, Recommender
 from transduce.tasks.text_encoder.mask_filler import MaskFiller
-from transduce.tasks.text_encoder.predictor import TextClassifier, TextEmbedder
+from transduce.tasks.text_encoder.predictor import Answerer, TextClassifier, TextEmbedder
 from transduce.tasks.text_encoder.recipes import (
     ClassificationRecipe,
     EmbeddingRecipe,
     MaskedLanguageModelRecipe,
+    QuestionAnsweringRecipe,
 )
 from transduce.text import CharactersConfig, SymbolsConfig, TokenizerConfig, train_tokenizer
 
@@ -46,17 +47,29 @@ def random_filler(config: TokenizerConfig, segments: bool = False) -> MaskFiller
     return filler
 
 
-def random_classifier() -> TextClassifier:
-    """A model of two labels, in words."""
+def random_classifier(labels: tuple[str, ...] = ("good", "bad"), **model: Any) -> TextClassifier:
+    """A model of labels, in words; model: settings that differ."""
     settings = {
         "task": "classification",
         "data": {"train": {"kind": "tsv", "path": "none.tsv", "label": 1}},
-        "model": {"d_model": 16, "encoder": STACK},
+        "model": {"d_model": 16, "encoder": STACK, **model},
     }
     recipe = ClassificationRecipe.parse(settings, "recipe")
     tokenizer = train_tokenizer(SymbolsConfig(), LINES)
-    classifier: TextClassifier = drawn(TextClassifier(recipe, tokenizer, ["good", "bad"]))
+    classifier: TextClassifier = drawn(TextClassifier(recipe, tokenizer, list(labels)))
     return classifier
+
+
+def random_answerer() -> Answerer:
+    """A model of questions and passages, in words."""
+    settings = {
+        "task": "question-answering",
+        "data": {"train": {"kind": "squad", "path": "none.json"}},
+        "model": {"d_model": 16, "encoder": LEARNED, "segments": True},
+    }
+    recipe = QuestionAnsweringRecipe.parse(settings, "recipe")
+    answerer: Answerer = drawn(Answerer(recipe, train_tokenizer(SymbolsConfig(), LINES)))
+    return answerer
 
 
 def random_embedder(

@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
 import torch
 
+from helpers.random_predictors import (
+    LEARNED,
+    random_answerer,
+    random_classifier,
+    random_filler,
+)
 from helpers.random_translator import random_translator
 from transduce.errors import SettingError
 from transduce.explain.credit import Choice, credit_of
 from transduce.explain.knock_out import explain_without
 from transduce.explain.parts import Credit, KnockOut
-from transduce.explain.tasks import explain_translation
+from transduce.explain.tasks import (
+    explain_classification,
+    explain_masked_language_model,
+    explain_question_answering,
+    explain_translation,
+)
 from transduce.models.decoder_only import DecoderOnlyConfig, build_decoder_only
 from transduce.nn.stack_configs import TransformerConfig
 from transduce.sequence import Padded
+from transduce.text import SymbolsConfig
 
 PRE = {"norm_order": "pre"}
 UNTRAINED: dict[str, Any] = {"trained": False, "decoding": {"max_length_extra": 4}}
@@ -74,6 +87,74 @@ def test_shares_add_up_to_the_true_difference(name: str) -> None:
         )
     moved = [abs(share) for credit in explanation.credit for share in credit.source]
     assert max(moved) > 1e-3
+
+
+POOLED: dict[str, dict[str, Any]] = {
+    "first, dense layer": {"pooling": "first"},
+    "mean, segments, post-norm": {
+        "pooling": "mean",
+        "segments": True,
+        "encoder": {**LEARNED, "norm_order": "post", "positions": "sinusoidal"},
+    },
+    "max, RMSNorm, SwiGLU": {
+        "pooling": "max",
+        "pooler_activation": "relu",
+        "encoder": {**LEARNED, "norm": "rms", "activation": "swiglu"},
+    },
+}
+
+
+@pytest.mark.parametrize("name", POOLED)
+def test_credit_of_a_label(name: str) -> None:
+    classifier = random_classifier(("good", "bad", "none"), **POOLED[name])
+    explanation = explain_classification(classifier, ("the cat sat on the mat",))
+    (credit,) = explanation.credit
+    check(credit)
+    (_, best), (rival, second), _ = explanation.labels
+    assert credit.rival == rival
+    assert credit.difference == pytest.approx(math.log(best / second), abs=1e-3)
+    assert len(credit.source) == len(explanation.sequences["text"]) > 6
+    assert max(map(abs, credit.source)) > 1e-3
+    assert not credit.read
+    assert list(credit.heads) == [f"encoder.layers.{i}.self_attention" for i in range(2)]
+
+
+def test_credit_of_each_mask_and_of_segments() -> None:
+    filler = random_filler(SymbolsConfig(), segments=True)
+    explanation = explain_masked_language_model(filler, ("the <mask> sat on <mask>",))
+    assert len(explanation.credit) == 2
+    for credit in explanation.credit:
+        check(credit)
+        assert len(credit.source) == len(explanation.sequences["text"]) == 7
+    plain = random_filler(SymbolsConfig())
+    (bare,) = explain_masked_language_model(plain, ("the <mask>",)).credit
+    check(bare)
+    embedding = filler.model.front_end.segments
+    assert embedding is not None
+    with torch.no_grad():
+        embedding.weight.zero_()
+    table: Any = filler.model.encoder.positions.table
+    with torch.no_grad():
+        table.weight.zero_()
+    (still,) = explain_masked_language_model(filler, ("the <mask>",)).credit
+    assert still.source_positions == pytest.approx([0.0] * 4, abs=1e-6)
+
+
+def test_credit_of_start_and_end_of_an_answer() -> None:
+    question = ("the cat", "a bird sang in the tree on the mat")
+    explanation = explain_question_answering(random_answerer(), question)
+    start, end = explanation.credit
+    check(start)
+    check(end)
+    tokens = {f"{i} {token}" for i, token in enumerate(explanation.sequences["text"])}
+    assert {start.rival, end.rival} <= tokens
+
+
+def test_a_text_cnn_and_a_single_label_have_none() -> None:
+    cnn = random_classifier(encoder={"kind": "text-cnn", "widths": [2]}, pooling="max")
+    assert explain_classification(cnn, ("the cat sat",)).credit == ()
+    alone = random_classifier(("good",))
+    assert explain_classification(alone, ("the cat sat",)).credit == ()
 
 
 def test_a_head_left_out_has_no_share() -> None:

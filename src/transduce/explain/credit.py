@@ -19,6 +19,9 @@ from transduce.explain.parts import Credit
 from transduce.explain.recording import record_tensors, stacks_of
 from transduce.nn.attention import MultiHeadAttention
 from transduce.nn.feed_forward import FeedForward, GatedFeedForward
+from transduce.nn.front_ends.text import TextFrontEnd
+from transduce.nn.heads.label import LabelHead
+from transduce.nn.heads.vocabulary import MaskedTokenHead
 from transduce.nn.transformer import (
     SimpleRecurrentUnit,
     SsruDecoder,
@@ -28,11 +31,13 @@ from transduce.nn.transformer import (
 from transduce.sequence import Padded
 
 LINEAR_STACKS = (TransformerEncoder, TransformerDecoder, SsruDecoder)
+SEGMENTS = "segments"
+ACTIVATED = (FeedForward, GatedFeedForward, LabelHead, MaskedTokenHead)
 SUBLAYERS = (MultiHeadAttention, FeedForward, GatedFeedForward, SimpleRecurrentUnit)
 
 
 class Choice(NamedTuple):
-    """A row of the decoder's logits, and two ids: the token written and its rival."""
+    """A row of the logits, and two ids: the token (or label) written and its rival."""
 
     row: int
     written: int
@@ -41,8 +46,8 @@ class Choice(NamedTuple):
 
 @dataclass
 class _Leaves:
-    """Inputs of the linear map, by name: vectors (t, m) of tokens, of positions and, where the
-    sublayers are cut, of their outputs; all biases.
+    """Inputs of the linear map, by name: vectors (t, m) of tokens, of positions and segments and,
+    where the sublayers are cut, of their outputs; all biases.
 
     mixed: inputs of the output matrices of attentions.
     """
@@ -105,7 +110,9 @@ def _credit(
         _shares(difference, leaves)[0]
         for leaves in (whole[1].tokens, whole[1].positions, whole[1].biases)
     )
-    read, read_positions = tokens["decoder"], positions["decoder"]
+    if segments := positions.get(SEGMENTS):
+        positions["encoder"] = list(map(sum, zip(positions["encoder"], segments, strict=True)))
+    read, read_positions = tokens.get("decoder", []), positions.get("decoder", [])
     writes, heads = _writes(model, *straight, choice)
     return Credit(
         rival=names([choice.rival])[0],
@@ -137,11 +144,11 @@ def _writes(
     for name, mixed in leaves.mixed.items():
         if name in gradients:
             attention: Any = model.get_submodule(name)
-            gradient = _rows(gradients[name])[choice.row]
+            gradient = _rows(gradients[name])
             weight, bias = attention.output.weight.detach(), attention.output.bias.detach()
-            shares_of_width = (gradient @ weight) * _rows(mixed)[choice.row]
+            shares_of_width = ((gradient @ weight) * _rows(mixed)).sum(0)
             by_head = shares_of_width.view(attention.n_heads, -1).sum(-1)
-            heads[name] = (*by_head.tolist(), float(gradient @ bias))
+            heads[name] = (*by_head.tolist(), float(gradient.sum(0) @ bias))
     return writes, heads
 
 
@@ -180,9 +187,9 @@ def _shares(
 def _held(model: nn.Module, cut: bool) -> Iterator[_Leaves]:
     """Hold patterns, scales and gates of passes in the context; the leaves of the last pass.
 
-    cut: sublayers of the decoder are leaves as well, so that nothing goes through them.
+    cut: sublayers of the last stack are leaves as well, so that nothing goes through them.
     """
-    leaves = _Leaves()
+    leaves, last = _Leaves(), list(stacks_of(model))[-1]
     with ExitStack() as stack:
         for name, parameter in model.named_parameters():
             stack.callback(parameter.requires_grad_, parameter.requires_grad)
@@ -192,20 +199,24 @@ def _held(model: nn.Module, cut: bool) -> Iterator[_Leaves]:
         for name, module in model.named_modules():
             for hook in _hooks(name, module):
                 stack.callback(module.register_forward_hook(hook).remove)
-            if isinstance(module, FeedForward | GatedFeedForward):
+            if isinstance(module, ACTIVATED):
                 stack.callback(setattr, module, "activation", module.activation)
-                module.activation = _gated(module.activation, isinstance(module, FeedForward))
-            if isinstance(module, MultiHeadAttention) and name.startswith("decoder"):
+                multiplied = not isinstance(module, GatedFeedForward)
+                module.activation = _gated(module.activation, multiplied)
+            if isinstance(module, MultiHeadAttention) and name.startswith(last):
                 note = _noting(leaves.mixed, name)
                 stack.callback(module.output.register_forward_pre_hook(note).remove)
-            if cut and isinstance(module, SUBLAYERS) and name.startswith("decoder"):
+            if cut and isinstance(module, SUBLAYERS) and name.startswith(last):
                 stack.callback(module.register_forward_hook(_leaf(leaves.sublayers, name)).remove)
         for side, stacked in stacks_of(model).items():
             modules = dict(model.named_children())
             front = modules["front_end"]
             if side == "decoder":
                 front = modules.get("target_front_end", front)
-            stack.callback(front.register_forward_hook(_leaf(leaves.tokens, side)).remove)
+            hook = _leaf(leaves.tokens, side)
+            if isinstance(front, TextFrontEnd) and front.segments is not None:
+                hook = _with_segments(leaves, side)
+            stack.callback(front.register_forward_hook(hook).remove)
             positions: Any = stacked.positions
             stack.callback(positions.__dict__.pop, "embed")
             positions.embed = _embedding(positions.embed, leaves.positions, side)
@@ -268,6 +279,18 @@ def _leaf(leaves: dict[str, Tensor], name: str) -> Callable[..., Any]:
         if isinstance(output, Padded):
             return output.with_values(_as_leaf(leaves, name, output.values))
         return _as_leaf(leaves, name, output)
+
+    return hook
+
+
+def _with_segments(leaves: _Leaves, side: str) -> Callable[..., Padded]:
+    """A hook that makes embeddings of tokens and of segments leaves."""
+
+    def hook(front: TextFrontEnd, args: tuple[Padded], output: Padded) -> Padded:
+        ids = args[0].values
+        tokens = front.embedding(ids if ids.dim() == 2 else ids[..., 0]) * front.scale
+        segments = _as_leaf(leaves.positions, SEGMENTS, output.values - tokens)
+        return output.with_values(_as_leaf(leaves.tokens, side, tokens) + segments)
 
     return hook
 

@@ -129,7 +129,7 @@ class Explanation:
     first_step: int = 0
     """Position in "read" of the first step; tokens before it were given."""
     credit: tuple[Credit, ...] = ()
-    """Exact shares of the choice of each step; of Transformers that write tokens."""
+    """Exact shares of each choice: of a step, a label, a mask, a start and end; of Transformers."""
     search: SearchTree | None = None
     layers: tuple[tuple[tuple[Guess, ...], ...], ...] = ()
     """Likeliest tokens or labels after each layer, for each position, or for labels at once."""
@@ -163,9 +163,7 @@ class Explanation:
     def packed(self) -> dict[str, Any]:
         """The same for a page: arrays as text of few bytes, layers left out where they are many."""
         stacks = {k: dataclasses.replace(v, waves=None) for k, v in self.stacks.items()}
-        small = dataclasses.replace(
-            self, attention=(), by_hand=(), credit=(), stacks=stacks, vectors={}
-        )
+        small = dataclasses.replace(self, attention=(), by_hand=(), stacks=stacks, vectors={})
         content = packed(small.as_dict(), self.attention, self.by_hand, self.stacks, self.vectors)
         return {**content, "film": None if self.film is None else self.film.packed()}
 

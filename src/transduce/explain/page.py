@@ -87,6 +87,7 @@ MAX_NUMBERS = 24_000
 SCRIPTS = (
     "state",
     "pictures",
+    "credits",
     "beside",
     "steps",
     "film",
@@ -116,7 +117,6 @@ LIVE_SCRIPTS = (
     "live",
     "bar",
     "why",
-    "credits",
     "laboratory",
     "pairs",
     SCRIPTS[-1],

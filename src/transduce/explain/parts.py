@@ -240,14 +240,15 @@ class Hidden:
 
 @dataclass(frozen=True)
 class Credit:
-    """Exact shares of logit(written) - logit(rival) at a step, which add up to `difference`.
+    """Exact shares of logit(written) - logit(rival) at a step, which add up to `difference`; of an
+    encoder alone, of the likeliest label, of each mask, or of the start and the end of a span.
 
-    source, read: of each token; source_positions, read_positions: of its position.  earlier: of
-    tokens before those shown.  biases: of all biases.
+    source, read: of each token; source_positions, read_positions: of its position, and segment.
+    earlier: of tokens before those shown.  biases: of all biases.
 
     writes: the same difference by writer: what "embedding" and "positions" of the last token, each
-    sublayer of the decoder by name, and "biases" behind them write straight to the logits.  heads:
-    of each attention in `writes` by head, with the bias of its output last.
+    sublayer of the last stack, and "biases" behind them write straight to the logits.  heads: of
+    each attention in `writes` by head, with the bias of its output last.
     """
 
     rival: str

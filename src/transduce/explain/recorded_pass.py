@@ -301,20 +301,34 @@ class Pass:
             shapes=self.shapes,
         )
 
-    def credit(self, written: Sequence[int], names: Names, begin: int = 0) -> tuple[Credit, ...]:
-        """Credit of each step that wrote `written`, against the likeliest other token.
+    def credit(
+        self,
+        chosen: Iterable[tuple[int, int]],
+        names: Names,
+        rows: Callable[[Tensor], Tensor] = lambda output: output,
+    ) -> tuple[Credit, ...]:
+        """Credit of each choice, against the likeliest other token or label.
 
-        begin: row of the first step.  Empty for stacks that are not linear (`nonlinear_stacks`).
+        chosen: row and id of each.  rows: the output of a pass as logits (1, t, v).  Empty for
+        stacks that are not linear (`nonlinear_stacks`), and where there is no other.
         """
-        if nonlinear_stacks(self.model):
+        logits = rows(self.output)[0]
+        if nonlinear_stacks(self.model) or logits.shape[-1] < 2:
             return ()
         choices = []
-        for row, (id, logits) in enumerate(
-            zip(written, self.output[0, begin:], strict=False), begin
-        ):
-            others = logits.index_fill(0, torch.tensor(id, device=logits.device), -torch.inf)
+        for row, id in chosen:
+            others = logits[row].index_fill(0, torch.tensor(id, device=logits.device), -torch.inf)
             choices.append(Choice(row, id, int(others.argmax())))
-        return credit_of(self.model, self._run, choices, names, self._first)
+        return credit_of(self.model, lambda: rows(self._run()), choices, names, self._first)
+
+    def credit_of_label(self, labels: Sequence[str]) -> tuple[Credit, ...]:
+        """Credit of the likeliest label, of an output (1, labels)."""
+
+        def names(ids: Sequence[int]) -> list[str]:
+            return [labels[i] for i in ids]
+
+        best = int(self.output[0].argmax())
+        return self.credit([(0, best)], names, lambda scores: scores[:, None])
 
     @torch.inference_mode()
     def lens(self, stack: str, read: Callable[[Tensor], Tensor]) -> list[Tensor]:
@@ -443,7 +457,7 @@ class OutputPass(NamedTuple):
         return replace(
             recorded.laid_out(bare, model.head.weight.shape[1]),
             steps=steps_of(tokens["read"], tokens["written"], written, probabilities, names),
-            credit=recorded.credit(written, names),
+            credit=recorded.credit(enumerate(written), names),
             layers=layer_guesses(recorded.lens("decoder", model.head), names),
             layers_of="written",
             vectors=_fixed_context(model, self.batch),

@@ -228,7 +228,7 @@ def _explain_alone(
         sequences={"read": read, "written": next_ones},
         steps=steps,
         first_step=begin - first,
-        credit=recorded.credit(written, names, begin),
+        credit=recorded.credit(enumerate(written, begin), names),
         layers=layer_guesses(recorded.lens("decoder", model.head), names),
         layers_of="read",
     )
@@ -255,7 +255,10 @@ def explain_classification(classifier: TextClassifier, parts: tuple[str, ...]) -
     labels = label_guesses(recorded.output[0].float().softmax(-1).cpu(), classifier.labels)
     hidden = _left_out(model, row, classifier)
     features = _features(recorded, model, batch)
-    return replace(bare, labels=labels, layers=scores, hidden=hidden, features=features)
+    credit = recorded.credit_of_label(classifier.labels)
+    return replace(
+        bare, labels=labels, layers=scores, hidden=hidden, features=features, credit=credit
+    )
 
 
 def explain_masked_language_model(filler: MaskFiller, parts: tuple[str, ...]) -> Explanation:
@@ -272,6 +275,9 @@ def explain_masked_language_model(filler: MaskFiller, parts: tuple[str, ...]) ->
     recorded, bare = _read(bare, model, batch, tokenizer, ids)
     names = token_names(tokenizer, ["<mask>"])
     lens = layer_guesses(recorded.lens("encoder", model.head), names)
+    masks = [i for i, token in enumerate(ids) if token == mask_id(tokenizer)]
+    filled_in = [candidates[0].id for candidates in filled.candidates]
+    credit = recorded.credit(zip(masks, filled_in, strict=False), names)
     places = [i for i, token in enumerate(ids) if token not in (BOS, EOS)][:MAX_HIDDEN]
     rows = []
     for position in places:
@@ -291,7 +297,7 @@ def explain_masked_language_model(filler: MaskFiller, parts: tuple[str, ...]) ->
             ):
                 guesses = (*guesses, original)
             hidden.append(Hidden(position, guesses))
-    return replace(bare, layers=lens, layers_of="text", hidden=tuple(hidden))
+    return replace(bare, layers=lens, layers_of="text", hidden=tuple(hidden), credit=credit)
 
 
 def explain_question_answering(answerer: Answerer, parts: tuple[str, ...]) -> Explanation:
@@ -316,7 +322,14 @@ def explain_question_answering(answerer: Answerer, parts: tuple[str, ...]) -> Ex
     if tokens is not None:
         shift = window.first - window.begin
         answer = (tokens[0] + shift, tokens[1] + shift)
-    return replace(bare, span=Span(tuple(start.tolist()), tuple(end.tolist()), answer))
+    names = token_names(answerer.tokenizer)
+    credit = recorded.credit(
+        enumerate(answer or ()),
+        lambda at: [f"{i} {names([window.row.ids[i]])[0]}" for i in at],
+        lambda scores: scores.transpose(1, 2),
+    )
+    span = Span(tuple(start.tolist()), tuple(end.tolist()), answer)
+    return replace(bare, span=span, credit=credit)
 
 
 def explain_embedding(embedder: TextEmbedder, parts: tuple[str, ...]) -> Explanation:

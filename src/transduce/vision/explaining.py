@@ -60,7 +60,12 @@ def explain_image_classification(
     head = classifier.model.head
     assert isinstance(head, LabelHead)
     labels = label_guesses(recorded.output[0].float().softmax(-1).cpu(), classifier.labels)
-    return replace(bare, labels=labels, layers=label_layers(recorded, head, classifier.labels))
+    return replace(
+        bare,
+        labels=labels,
+        layers=label_layers(recorded, head, classifier.labels),
+        credit=recorded.credit_of_label(classifier.labels),
+    )
 
 
 def explain_image_embedding(embedder: ImageEmbedder, parts: tuple[str, ...]) -> Explanation:

@@ -7,27 +7,30 @@ const axpy = (into, weight, vector, from = 0, to = vector.length) => {
 };
 // act(v) / v: the gate by which an activation multiplies its input.
 const gateOf = (activation, v) => (v === 0 ? 0 : ACTIVATIONS[activation](v) / v);
+// Products of gradients and vectors, over positions and some dimensions.
+const summed = (gradients, vectors, from, to) =>
+  gradients.reduce((sum, g, t) => (g ? sum + dot(g, vectors[t], from, to) : sum), 0);
 
 class Credit {
-  // recording: of a whole pass, without patches.
-  constructor(network, recording) {
+  // recording: of a whole pass, without patches.  facts: of the model, for the head of labels.
+  constructor(network, recording, facts = {}) {
     this.network = network;
     this.recording = recording;
+    this.facts = facts;
+    this.last = network.stacks.decoder ? "decoder" : "encoder";
   }
-  // Shares of logit(id) - logit(rival) behind position `row` of the decoder.
+  // Shares of logit(id) - logit(rival) behind position `row` of the last stack, or of labels.
   // source, read: shares of each token; those of its position (and segment) apart.  biases: of all biases.
   // writes: what embedding, positions, each sublayer and the biases behind them write straight to the
   // logits; heads: of each attention, by head, with the bias of its output last.
   of(row, id, rival) {
-    const { network, recording } = this,
-      difference = this.toHead(id, rival);
-    Object.assign(this, { biases: difference.bias, writes: {}, heads: {}, memory: [], row });
-    const last = recording.outputs.decoder,
-      gradient = last.map((_, t) => (t === row ? difference.direction : null));
-    this.straight = difference.direction;
-    this.straightBiases = difference.bias;
-    const read = this.stack("decoder", gradient),
-      source = network.stacks.encoder ? this.stack("encoder", this.memory) : { tokens: [], positions: [] };
+    const { stacks } = this.network,
+      none = { tokens: [], positions: [] };
+    Object.assign(this, { writes: {}, heads: {}, memory: [] });
+    this.straight = this.throughHead(row, id, rival);
+    this.straightBiases = this.biases;
+    const read = stacks.decoder ? this.stack("decoder", this.straight) : none,
+      source = stacks.encoder ? this.stack("encoder", stacks.decoder ? this.memory : this.straight) : none;
     this.writes.biases = this.straightBiases;
     return {
       source: source.tokens,
@@ -39,19 +42,41 @@ class Credit {
       heads: this.heads,
     };
   }
-  toHead(id, rival) {
+  // Gradients behind the last stack.
+  throughHead(row, id, rival) {
     const { arrays } = this.network,
-      { shape, numbers } = arrays["head.weight"],
-      bias = arrays["head.bias"]?.numbers,
+      { outputs } = this.recording,
+      name = ["head", "head.vocabulary", "head.output"].find((of) => arrays[`${of}.weight`]),
+      { shape, numbers } = arrays[`${name}.weight`],
+      bias = arrays[`${name}.bias`]?.numbers,
       direction = new Float64Array(shape[1]);
     for (let c = 0; c < shape[1]; c++) direction[c] = numbers[id * shape[1] + c] - numbers[rival * shape[1] + c];
-    return { direction, bias: bias ? bias[id] - bias[rival] : 0 };
+    this.biases = bias ? bias[id] - bias[rival] : 0;
+    if (name === "head.output") return this.throughPooling(direction);
+    const gradient = outputs[this.last].map((_, t) => (t === row ? direction : null));
+    if (name === "head") return gradient;
+    const dense = this.norm(gradient, "head.norm").map((g, t) => this.gated(g, outputs["head.dense"][t], "gelu"));
+    return this.linear(dense, "head.dense");
+  }
+  gated(gradient, inner, activation) {
+    return gradient && gradient.map((v, c) => v * gateOf(activation, inner[c]));
+  }
+  throughPooling(pooled) {
+    const { pooling, pooler_activation } = this.facts,
+      { outputs } = this.recording,
+      vectors = outputs[this.last];
+    if (outputs["head.hidden"])
+      [pooled] = this.linear([this.gated(pooled, outputs["head.hidden"][0], pooler_activation)], "head.hidden");
+    if (pooling === "first") return vectors.map((_, t) => (t ? null : pooled));
+    if (pooling === "mean") return vectors.map(() => pooled.map((v) => v / vectors.length));
+    const first = pooled.map((_, c) => topOf(vectors.map((vector) => vector[c]), 1)[0]);
+    return vectors.map((_, t) => pooled.map((v, c) => (first[c] === t ? v : 0)));
   }
   // Back through a stack, from the gradient behind its last norm to the shares of its tokens and positions.
   stack(side, gradient) {
     const { network, recording } = this,
       stack = network.stacks[side],
-      isLast = side === "decoder";
+      isLast = side === this.last;
     gradient = this.norm(gradient, `${side}.norm`, isLast);
     for (let l = stack.n_layers - 1; l >= 0; l--) {
       const name = `${side}.layers.${l}`;
@@ -76,7 +101,7 @@ class Credit {
     const through = sublayer(added, name),
       inner = pre ? this.norm(through, norm, false) : through;
     if (this.network.leaves("residual")) {
-      if (isLast) this.straight = new Float64Array(this.straight.length);
+      if (isLast) this.straight = this.straight.map(() => null);
       return inner;
     }
     return added.map((g, t) => (g && inner[t] ? g.map((v, c) => v + inner[t][c]) : (g ?? inner[t])));
@@ -84,15 +109,15 @@ class Credit {
   // The share of what a sublayer writes straight to the logits; of an attention by head, and its bias.
   write(name, stack) {
     const { outputs } = this.recording,
-      { row, straight } = this,
-      mixed = outputs[`${name}.heads.mixed`]?.[row];
-    this.writes[name] = dot(straight, outputs[name][row]);
+      { straight } = this,
+      mixed = outputs[`${name}.heads.mixed`];
+    this.writes[name] = summed(straight, outputs[name]);
     if (!mixed) return;
     const { biases } = this,
-      [inner] = this.linear([straight], `${name}.output`);
+      inner = this.linear(straight, `${name}.output`);
     this.heads[name] = Array.from({ length: stack.n_heads }, (_, head) => {
       const from = head * stack.d_head;
-      return dot(inner, mixed, from, from + stack.d_head);
+      return summed(inner, mixed, from, from + stack.d_head);
     });
     this.heads[name].push(this.biases - biases);
     this.biases = biases;
@@ -153,8 +178,8 @@ class Credit {
       return scaled.map((v) => v - mean);
     };
     if (isLast) {
-      this.straightBiases += dot(this.straight, bias);
-      this.straight = back(this.straight, this.row);
+      this.straightBiases += summed(this.straight, this.straight.map(() => bias));
+      this.straight = this.straight.map((g, t) => g && back(g, t));
     }
     return gradient.map((g, t) => {
       if (!g) return null;
@@ -201,15 +226,13 @@ class Credit {
   // Shares of tokens and of their positions and segments.
   embedded(side, gradient, isLast) {
     const { network, recording } = this,
-      front = isLast && network.stacks.encoder ? "target_front_end" : "front_end",
+      front = side === "decoder" && network.stacks.encoder ? "target_front_end" : "front_end",
       tokens = recording.outputs[`${front}.embedding`],
       whole = recording.embedded[side],
       share = (g, vector, scale = 1) => (g ? scale * dot(g, vector) : 0);
     if (isLast) {
-      const { row, straight } = this,
-        token = share(straight, tokens[row], network.scale);
-      this.writes.embedding = token;
-      this.writes.positions = share(straight, whole[row]) - token;
+      this.writes.embedding = network.scale * summed(this.straight, tokens);
+      this.writes.positions = summed(this.straight, whole) - this.writes.embedding;
     }
     const shares = tokens.map((vector, t) => share(gradient[t], vector, network.scale));
     return {

@@ -1,4 +1,4 @@
-// Credit of a step in the page: which tokens, layers and heads decided it, in exact shares.
+// Credit in the page: which tokens, layers and heads decided it, in exact shares.
 const signed = (x) => (Math.abs(x) < 0.005 ? "0.00" : (x > 0 ? "+" : "") + fixed(x, 2));
 // A background by sign: blue counts for, red against.
 const tinted = (x, most) => ({
@@ -11,7 +11,7 @@ const greatestOf = (shares) => Math.max(...shares.map(Math.abs), 1e-9);
 // The credit of the chosen step, beside a rival that may be chosen for it ("STEP:ID"); once for each state.
 const CREDIT = { key: "", shares: null };
 function stepCredit() {
-  if (!D.creditOf) return null;
+  if (!D.creditOf) return D.credit[S.step] ?? null;
   const [step, rival] = S.against.split(":").map(Number),
     chosen = S.against && step === S.step && rival !== D.steps[S.step].id ? rival : undefined,
     key = `${live.computed} ${S.doc} ${S.step} ${chosen}`;
@@ -21,16 +21,14 @@ function stepCredit() {
 // Share of a token beneath it.
 const underneath = (share) => el("span", { class: "share" }, signed(share));
 
-function creditPanel(step) {
-  const credit = stepCredit();
+// guesses: of a step, whose rival can be chosen in a page that computes.
+function creditPanel(credit, written, guesses = null) {
   if (!credit) return D.creditOf ? note(t("creditPatched")) : null;
-  const names = [isolated(step.written), isolated(credit.rival)],
-    rivals = step.guesses.filter(([, , id]) => id !== step.id),
-    value = rivals.find(([name]) => name === credit.rival)?.[2];
-  const choose = (id) => set({ against: `${S.step}:${id}` }),
-    options = rivals.map(([name, p, id]) => [id, `${visible(name)}  ${fixed(p)}`]);
+  const names = [isolated(written), isolated(credit.rival)],
+    side = D.stacks.decoder ? "decoder" : "encoder",
+    source = side === "decoder" ? "creditSource" : "creditTexts";
   const parts = [
-    ["creditSource", sumOfAll(credit.source)],
+    [source, sumOfAll(credit.source)],
     ["creditSourcePositions", sumOfAll(credit.source_positions)],
     ["creditRead", sumOfAll(credit.read)],
     ["creditReadPositions", sumOfAll(credit.read_positions)],
@@ -44,7 +42,7 @@ function creditPanel(step) {
     { "data-point": "credit" },
     el("h2", {}, t("creditTitle", ...names)),
     note(t("creditNote", ...names)),
-    el("label", { class: "row" }, t("creditRival"), choice("against", options, value, choose)),
+    guesses && D.creditOf ? rivalChoice(credit, guesses) : null,
     el(
       "div",
       { class: "two" },
@@ -53,21 +51,42 @@ function creditPanel(step) {
         "details",
         { open: innerWidth > 640 || undefined },
         el("summary", { "data-k": "creditLayers" }, t("creditWrites")),
-        creditLayers(credit),
+        creditLayers(credit, side),
         creditHeads(credit),
       ),
     ),
   );
 }
+function rivalChoice(credit, guesses) {
+  const rivals = guesses.filter(([, , id]) => id !== D.steps[S.step].id),
+    value = rivals.find(([name]) => name === credit.rival)?.[2],
+    options = rivals.map(([name, p, id]) => [id, `${visible(name)}  ${fixed(p)}`]);
+  return el("label", { class: "row" }, t("creditRival"), choice("against", options, value, (id) => set({ against: `${S.step}:${id}` })));
+}
+// Credit of the label, of each mask, or of start and end of an answer; tokens have their shares below.
+function answerCredits(tokens) {
+  const masks = [...tokens.keys()].filter((i) => tokens[i] === "<mask>"),
+    ends = D.span?.answer ?? [],
+    count = D.creditOf ? D.choices.length : D.credit.length;
+  const chosen = (k) =>
+    D.labels.length ? D.labels[0][0] : D.span ? `${ends[k]} ${tokens[ends[k]]}` : D.hidden.find(({ position }) => position === masks[k])?.guesses[0][0];
+  return Array.from({ length: count }, (_, k) => {
+    const credit = D.creditOf ? D.creditOf(k) : D.credit[k],
+      most = credit && greatestOf(credit.source),
+      label = D.span ? t(k ? "end" : "start") : count > 1 ? t("creditMask", k + 1) : "";
+    const chips = tokens.map((s, i) => el("span", { class: "chip", style: credit && tinted(credit.source[i], most) }, token(s), credit && underneath(credit.source[i])));
+    return [credit && !D.picture ? tokenRow(label, chips) : null, creditPanel(credit, chosen(k) ?? "")];
+  });
+}
 // What each sublayer writes straight to the logits: rows are layers.
-function creditLayers({ writes, difference }) {
-  const kinds = ["self_attention", "cross_attention", "feed_forward"].filter((kind) => `decoder.layers.0.${kind}` in writes),
-    words = { self_attention: "maskedSelf", cross_attention: "crossAttention", feed_forward: "feedForward" },
+function creditLayers({ writes, difference }, side) {
+  const kinds = ["self_attention", "recurrence", "cross_attention", "feed_forward"].filter((kind) => `${side}.layers.0.${kind}` in writes),
+    words = { self_attention: side === "decoder" ? "maskedSelf" : "selfAttention", recurrence: "recurrence", cross_attention: "crossAttention", feed_forward: "feedForward" },
     most = greatestOf(Object.values(writes)),
     cell = (share) => numberCell(share === undefined ? "—" : signed(share), share === undefined ? {} : { style: tinted(share, most) }),
     spanning = (key, share) => tableRow(t(key), el("td", { class: "number", colspan: kinds.length, style: tinted(share, most) }, signed(share)));
-  const layers = Array.from({ length: D.stacks.decoder.n_layers }, (_, l) =>
-    tableRow(`${t("layer")} ${l + 1}`, ...kinds.map((kind) => cell(writes[`decoder.layers.${l}.${kind}`]))),
+  const layers = Array.from({ length: D.stacks[side].n_layers }, (_, l) =>
+    tableRow(`${t("layer")} ${l + 1}`, ...kinds.map((kind) => cell(writes[`${side}.layers.${l}.${kind}`]))),
   );
   return table(
     [t("layer"), ...kinds.map((kind) => t(words[kind]))],

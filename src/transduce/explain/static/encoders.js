@@ -52,9 +52,14 @@ function classified(model, bare, texts) {
     labels: best(scores),
     layers: model.lens(recording, "encoder", 0, (x) => [best(labelScores(model, x))]),
     hidden,
+    ...creditsOf(model, recording, labels, facts.labels.length > 1 ? [[0, topOf(scores, 1)[0]]] : []),
     ...parts,
   };
 }
+const creditsOf = (model, recording, names, choices) => ({
+  choices,
+  creditOf: model.creditOf(recording, names, choices),
+});
 
 function embedded(model, bare, [text]) {
   const { network, facts } = model;
@@ -93,7 +98,8 @@ function filled(model, bare, [text]) {
   const hidden = hiddenEach(network, hideable(ids), guessesAt);
   const best = (x) => tokenScores(network, x).map((row) => likeliest(softmax(row), names, LENS)),
     layers = model.lens(recording, "encoder", 0, best);
-  return { ...bare, answer: oneLine(masks.fill(text, chosen)), layers, layers_of: "text", hidden, ...parts };
+  const credits = creditsOf(model, recording, names, at.map((i, k) => [i, chosen[k]]));
+  return { ...bare, answer: oneLine(masks.fill(text, chosen)), layers, layers_of: "text", hidden, ...credits, ...parts };
 }
 
 const pooledOf = (pooling, x) => {
@@ -104,8 +110,7 @@ const pooledOf = (pooling, x) => {
 function labelScores({ network, facts }, x) {
   let pooled = pooledOf(facts.pooling, x);
   if (network.arrays["head.hidden.weight"]) {
-    const activation = { tanh: Math.tanh, relu: ACTIVATIONS.relu }[facts.pooler_activation];
-    pooled = network.linear([pooled], "head.hidden")[0].map(activation);
+    pooled = network.linear([pooled], "head.hidden")[0].map(ACTIVATIONS[facts.pooler_activation]);
   }
   return network.note("head", network.linear([pooled], "head.output"))[0];
 }

@@ -40,14 +40,14 @@ const likeliest = (shares, names, count) => {
   return ids.map((id, k) => [shown[k], shares[id], id]);
 };
 // What Python shows of an explanation: the sharpest heads by hand, no ids beside names, numbers of 5 digits.
-function published({ recording, hand, creditOf, ...explanation }) {
+function published({ recording, hand, creditOf, choices = [], ...explanation }) {
   const pairs = (guesses) => guesses.map(([name, share]) => [name, share]),
     { steps, layers, labels, hidden } = explanation;
   return plain({
     ...explanation,
     steps: steps.map(({ id, ...step }) => ({ ...step, guesses: pairs(step.guesses) })),
     by_hand: hand ? hand.sharpest.map(hand.vectors) : [],
-    credit: steps.map((_, step) => creditOf(step)).filter(Boolean),
+    credit: choices.map((_, k) => creditOf(k)).filter(Boolean),
     layers: layers.map((layer) => layer.map(pairs)),
     labels: pairs(labels),
     hidden: hidden.map((token) => ({ ...token, guesses: pairs(token.guesses) })),
@@ -112,13 +112,15 @@ class LiveModel {
     const [logits, writing] = network.record(() => this.whole(read, memory));
     const recording = mapped(reading, (records, part) => ({ ...records, ...writing[part] })),
       ended = [...written, EOS],
+      choices = [...ended.entries()],
       again = () => this.whole(read, network.project(network.encode(ids)));
     return {
       ...bare,
       answer,
       search: search.tree(),
       steps: stepsOf(read, ended, logits.map(softmax), names, settings.rivals ?? RIVALS),
-      creditOf: this.creditOf(recording, names, ended),
+      choices,
+      creditOf: this.creditOf(recording, names, choices),
       layers: this.tokenLens(recording, names),
       layers_of: "written",
       ...this.pass(recording, roles, shown, { encoder: "source", decoder: "read" }, again),
@@ -189,10 +191,12 @@ class LiveModel {
     const [logits, recording] = network.record(() => this.whole(row)),
       again = () => this.whole(row),
       begin = row.length - Math.max(written.length, 1),
-      shares = written.map((_, k) => softmax(logits[begin + k]));
+      shares = written.map((_, k) => softmax(logits[begin + k])),
+      choices = written.map((id, k) => [begin + k, id]);
     const parts = {
       steps: stepsOf(row.slice(begin), written, shares, names, GENERATED_RIVALS),
-      creditOf: this.creditOf(recording, names, written, begin, first),
+      choices,
+      creditOf: this.creditOf(recording, names, choices, first),
       first_step: begin - first,
       layers: this.tokenLens(recording, names, first),
       layers_of: "read",
@@ -291,20 +295,20 @@ class LiveModel {
     return this.lens(recording, "decoder", first, read);
   }
 
-  // Credit of each step: its number, perhaps the id of a rival -> shares of the difference of logits between the
-  // token written and the rival, by default the likeliest other one; null while numbers are put in by hand.
-  // begin: row of the first step.  first: of the first token shown; those before it have one share together.
-  creditOf(recording, names, written, begin = 0, first = 0) {
-    const { network } = this,
+  // Credit of each choice: its number, perhaps the id of a rival -> shares of the difference of logits between the
+  // token (or label) chosen and the rival, by default the likeliest other one; null while numbers are put in by hand.
+  // choices: row and id of each.  first: number of the first token shown; those before it have one share together.
+  creditOf(recording, names, choices, first = 0) {
+    const { network, facts } = this,
       { changes } = network,
       sum = (shares) => shares.reduce((a, b) => a + b, 0);
-    return (step, chosen) => {
+    return (number, chosen) => {
       if (changes.patches.length) return null;
       network.change(changes);
-      const [row, id] = [begin + step, written[step]],
+      const [row, id] = choices[number],
         logits = recording.outputs.head[row],
         rival = chosen ?? topOf(logits, 2).find((other) => other !== id),
-        shares = new Credit(network, recording).of(row, id, rival),
+        shares = new Credit(network, recording, facts).of(row, id, rival),
         ends = [shares.read, shares.read_positions];
       return {
         rival: names([rival])[0],

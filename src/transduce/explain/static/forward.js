@@ -66,6 +66,7 @@ const ACTIVATIONS = {
   gelu: (v) => 0.5 * v * (1 + erf(v / Math.SQRT2)),
   "gelu-tanh": (v) => 0.5 * v * (1 + Math.tanh(Math.sqrt(2 / Math.PI) * (v + 0.044715 * v ** 3))),
   silu: (v) => v * sigmoid(v),
+  tanh: Math.tanh,
 };
 
 // PE(pos, 2i) = sin(pos / 10000^(2i/m)), PE(pos, 2i+1) = cos of the same; or all sines before all cosines.

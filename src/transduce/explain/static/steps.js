@@ -43,7 +43,7 @@ function stepBody() {
       ),
       el("div", { style: { flex: "1 1 22rem" }, "data-point": "attention" }, stepContext(), stepAttention()),
     ),
-    live ? creditPanel(step) : null,
+    creditPanel(stepCredit(), step.written, step.guesses),
   ];
 }
 
@@ -51,7 +51,7 @@ function stepBody() {
 // mean of the last layer.
 function stepTokens() {
   const last = crosses().at(-1),
-    credit = live ? stepCredit() : null,
+    credit = stepCredit(),
     shaded = !credit && last && !(D.picture && last.columns === D.picture.sequence),
     most = credit && greatestOf([...credit.source, ...credit.read]),
     at = D.first_step + S.step,
@@ -99,7 +99,7 @@ function stepTokens() {
 }
 // A source token; of a model in the page a button that hides it.
 function sourceChip(s, j, style, below = null) {
-  if (!live || !D.sequences.source) return el("span", { class: "chip", style }, token(s));
+  if (!live || !D.sequences.source) return el("span", { class: "chip", style }, token(s), below);
   const out = live.isOut("outTokens", j + 1),
     last = !out && listed("outTokens").length === seq("source").length - 1;
   const attributes = {

@@ -27,12 +27,13 @@ class MaskedTokenHead(nn.Module):
     def __init__(self, d_model: int, vocabulary_size: int, norm_epsilon: float = 1e-5) -> None:
         super().__init__()
         self.dense = nn.Linear(d_model, d_model)
+        self.activation = F.gelu
         self.norm = nn.LayerNorm(d_model, norm_epsilon)
         self.vocabulary = VocabularyHead(d_model, vocabulary_size, bias=True)
 
     def hidden(self, x: Tensor) -> Tensor:
         """(…, m) -> (…, m)."""
-        return self.norm(F.gelu(self.dense(x)))  # type: ignore[no-any-return]
+        return self.norm(self.activation(self.dense(x)))  # type: ignore[no-any-return]
 
     def forward(self, x: Padded | Tensor) -> Tensor:
         """(…, m) -> logits (…, v)."""
