@@ -150,7 +150,8 @@ const HANDLERS = {
 };
 onmessage = async ({ data: { id, kind, ...request } }) => {
   try {
-    postMessage({ id, result: await HANDLERS[kind](request) });
+    const result = await HANDLERS[kind](request);
+    postMessage({ id, result }, (result?.numbers ?? []).map(({ buffer }) => buffer)); // moved, not copied
   } catch (error) {
     postMessage({ id, refused: error.parts ? [error.message, ...error.parts] : ["failed", error.message] });
   }

@@ -364,18 +364,28 @@ class TableStudy extends Study {
     const card = `# ${this.name}\n\n${account}\n\nTrained in a web page of transduce; \`transduce import\` reads this file.\n`;
     return zipped(runFiles(this.tensors(), this.recipe, this.tokenizers, card, this.learnt));
   }
-  // What goes on later: request, time, and the numbers of weights and optimizer.
+  // What goes on later: request, time, and the numbers of weights and optimizer, one array for each kind.
   state() {
     const { text, pair, seed, name, spent, budget, curve, learner } = this;
-    const numbers = ["weights", "means", "squares", "average"].map((kind) => learner.parameters.map((_, k) => learner.view(k, kind).slice()));
+    const numbers = KEPT_NUMBERS.map((kind) => {
+      const all = new Float32Array(this.parameters());
+      this.places((k, from, to) => all.subarray(from, to).set(learner.view(k, kind)));
+      return all;
+    });
     return { text, pair, seed, name, spent, minutes: budget / 60, curve, steps: learner.steps, numbers };
   }
   restore({ spent, curve, steps, numbers }) {
     Object.assign(this, { spent, curve });
     this.learner.steps = steps;
-    ["weights", "means", "squares", "average"].forEach((kind, i) => numbers[i].forEach((part, k) => this.learner.view(k, kind).set(part)));
+    KEPT_NUMBERS.forEach((kind, i) => this.places((k, from, to) => this.learner.view(k, kind).set(numbers[i].subarray(from, to))));
+  }
+  // visit(parameter, from, to): where its numbers stand in an array of all.
+  places(visit) {
+    let from = 0;
+    this.learner.parameters.forEach(({ rows, columns }, k) => visit(k, from, (from += rows * columns)));
   }
 }
+const KEPT_NUMBERS = ["weights", "means", "squares", "average"];
 const refusal = (key, ...parts) => Object.assign(new RangeError(key), { parts });
 
 // Operations that turn one list of units into another, the fewest: [wanted, written], one of them undefined for
