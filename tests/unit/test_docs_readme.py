@@ -58,6 +58,14 @@ def test_links_and_anchors_lead_somewhere(page: str) -> None:
             assert_leads_somewhere(path.parent, link if file else path.name + link)
 
 
+def test_guides_and_references_stay_short() -> None:
+    """English pages beside the book and the measurements; their tables of figures are there."""
+    pages = [page for page in DOCS.rglob("*.md") if not page.name.endswith(".zh.md")]
+    folders = {"measurements", "book", "_build"}
+    sizes = [page.stat().st_size for page in pages if not folders & set(page.parts)]
+    assert sum(sizes) <= 495_000
+
+
 def test_every_command_is_on_its_page() -> None:
     page = text_of(DOCS / "commands.md")
     assert [verb for verb in VERBS if f"| `transduce {verb} " not in page] == []

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
 DEPLOY = sorted(path for path in (ROOT / "deploy").iterdir() if path.name != "skypilot.yaml")
 """Files of servers."""
-OTHERS = {"--run", "--jsonl", "--lines", "--count", "--requests", "--minutes", "--now", "--latency"}
+OTHERS = {"--run", "--jsonl", "--now"}
 """Options of other commands."""
 
 
