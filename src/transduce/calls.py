@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from transduce.interop.new_language import NewLanguage
     from transduce.loading import Run
     from transduce.making.account import Account
+    from transduce.making.data import Request
+    from transduce.making.plan import Destination, Kind
     from transduce.runs.exporting import Format
 
 PathLike = str | os.PathLike[str]
@@ -30,11 +32,19 @@ LEAST_LABELLED = 50
 
 
 class MakeOptions(TypedDict, total=False):
-    """Options of `make`, those of `transduce make`; None is the default."""
+    """Options of `make`, those of `transduce make`; None is the default.
+
+    destination: that of `--for`.
+    """
 
     minutes: float | None
     monolingual: PathLike | None
     target_language: str
+    start: PathLike | None
+    test: Sequence[PathLike]
+    columns: Sequence[str]
+    task: Kind | None
+    destination: Destination | None
 
 
 class DoctorOptions(TypedDict, total=False):
@@ -113,27 +123,48 @@ def make(
     """
     started = time.monotonic()
     _check_names("make", options, MakeOptions)
-    minutes, monolingual = options.get("minutes"), options.get("monolingual")
-    if resume and (files or monolingual is not None):
+    minutes = options.get("minutes")
+    if resume and (files or {*options} - {"minutes"}):
         raise SettingError("--resume takes the files of the first call; leave them out")
-    if not resume and not files:
-        raise SettingError("nothing to learn from; give --from FILE, two files or a folder")
     if minutes is not None and not minutes > 0:
         raise SettingError(f"--minutes {minutes:g} is not above 0")
+    request = None if resume else request_of(files, options)
+    from transduce.making.build import make as make_run
+
+    return make_run(Path(run), request, minutes if resume else None, started)
+
+
+def request_of(files: Sequence[PathLike], options: MakeOptions) -> Request:
+    """The files and options of a call of `make`.  Raises SettingError for wrong ones."""
+    monolingual, start = options.get("monolingual"), options.get("start")
+    columns, tested = options.get("columns") or (), options.get("test") or ()
+    if not files:
+        raise SettingError("nothing to learn from; give --from FILE, two files or a folder")
     if monolingual is not None and not Path(monolingual).is_file():
         raise SettingError(f"--monolingual {monolingual}: no such file")
-    from transduce.making.build import make as make_run
+    if start is not None and not (Path(start) / "recipe.toml").is_file():
+        raise SettingError(
+            f"--start {start}: no run there; `transduce import` makes one of a model"
+        )
+    if len(columns) not in (0, 2):
+        raise SettingError("--columns takes two names or numbers, of source and target")
     from transduce.making.data import Request
 
-    request = None
-    if not resume:
-        request = Request(
-            [str(Path(file).resolve()) for file in files],
-            minutes or DEFAULT_MINUTES,
-            "" if monolingual is None else str(Path(monolingual).resolve()),
-            options.get("target_language", ""),
-        )
-    return make_run(Path(run), request, minutes if resume else None, started)
+    return Request(
+        _absolute(*files),
+        options.get("minutes") or DEFAULT_MINUTES,
+        _absolute(monolingual)[0] if monolingual else "",
+        options.get("target_language") or "",
+        _absolute(start)[0] if start else "",
+        _absolute(*tested),
+        list(columns),
+        options.get("task") or "",
+        options.get("destination") or "",
+    )
+
+
+def _absolute(*paths: PathLike) -> list[str]:
+    return [str(Path(path).resolve()) for path in paths]
 
 
 def doctor(*files: PathLike, **options: Unpack[DoctorOptions]) -> Examination:

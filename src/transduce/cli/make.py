@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 from cyclopts import Parameter, validators
 
@@ -31,6 +31,9 @@ Files = Annotated[
     tuple[Path, ...], Parameter(name="--from", consume_multiple=True, show_default=False)
 ]
 
+Paths = Annotated[tuple[Path, ...], Parameter(show_default=False)]
+Names = Annotated[tuple[str, ...], Parameter(show_default=False)]
+
 
 def make(
     *paths: Path,
@@ -38,8 +41,16 @@ def make(
     minutes: Minutes | None = None,
     monolingual: Path | None = None,
     target_language: str = "",
+    start: Path | None = None,
+    test: Annotated[Paths, Parameter(consume_multiple=True)] = (),
+    columns: Annotated[Names, Parameter(consume_multiple=True)] = (),
+    task: Literal["translation", "spelling", "classification"] | None = None,
+    destination: Annotated[
+        Literal["page", "server", "anywhere"] | None, Parameter(name="--for")
+    ] = None,
     run: Path = Path("runs/made"),
     resume: Flag = False,
+    dry_run: Flag = False,
     json: Flag = False,
 ) -> int:
     """Make the best model for some files within some minutes, and an account of it.
@@ -64,25 +75,50 @@ def make(
         File with a text of the target language on each line, to back-translate.
     target_language
         Code of the target language, such as de; needed for TMX.
+    start
+        Run to start from, trained here or imported: in the same minutes fine-tuning of it competes
+        with training from nothing.
+    test
+        Files of the test, instead of pairs that are held out; they are left out of training.
+    columns
+        Names or numbers, from 1, of source and target in a table, by default recognised.
+    task
+        Kind of task, by default recognised.
+    destination
+        Where the model is to go: pages, the native engine of the server, or anywhere. By default
+        candidates for all of them go first, unless another is clearly better.
     run
         Run directory to create. Default: runs/made.
     resume
         Go on with an interrupted call.
+    dry_run
+        Print what would be done, and the scores that the table expects in 10, 40 and 120 minutes.
     json
         Print a JSON object of run, scores and why.
     """
+    from transduce.calls import MakeOptions, request_of
     from transduce.calls import make as make_run
+
+    every = MakeOptions(
+        minutes=minutes,
+        monolingual=monolingual,
+        target_language=target_language,
+        start=start,
+        test=test,
+        columns=columns,
+        task=task,
+        destination=destination,
+    )
+    options = cast("MakeOptions", {name: value for name, value in every.items() if value})
+    if dry_run:
+        from transduce.making.forecast import forecast
+
+        print_lines(*forecast(request_of((*paths, *files), options)).lines())
+        return 0
     from transduce.training.signals import InterruptedTraining
 
     try:
-        account = make_run(
-            *(*paths, *files),
-            run=run,
-            resume=resume,
-            minutes=minutes,
-            monolingual=monolingual,
-            target_language=target_language,
-        )
+        account = make_run(*(*paths, *files), run=run, resume=resume, **options)
     except InterruptedTraining:
         if (run / "account.html").is_file():
             sys.stderr.write(f"account of the best so far: {run / 'account.html'}\n")
@@ -100,9 +136,6 @@ TOGETHER = 1000
 """Lines examined before their results are written."""
 FAULTS = 3
 """Exit code if there are faults."""
-
-Paths = Annotated[tuple[Path, ...], Parameter(show_default=False)]
-Names = Annotated[tuple[str, ...], Parameter(show_default=False)]
 
 
 def doctor(

@@ -22,6 +22,7 @@ from transduce.errors import TransduceError
 from transduce.interop import ctranslate2
 from transduce.loading import Run
 from transduce.making.data import GOOD, POOR, Plan, has_learnt, scores_of_items
+from transduce.making.plan import START
 from transduce.models.config import EncoderDecoderConfig
 from transduce.support.tables import html_table
 from transduce.tasks.evaluation import Evaluation
@@ -114,6 +115,7 @@ class Account:
                 yield headings[name], [], rows
         yield headings["why"], self.why(language), ()
         yield headings["becomes"], self.becomes(language), ()
+        yield headings["next"], self.offers(language), ()
         yield headings["curve"], [self._curve(language)], ()
         yield headings["helps"], self._helps(language), ()
         yield headings["not"], [harms[self.kind], harms["all"]], ()
@@ -171,6 +173,12 @@ class Account:
             *([sentences["can become"].format(forms="; ".join(able))] if able else []),
             *([sentences["cannot become"].format(forms="; ".join(unable))] if unable else []),
         ]
+
+    def offers(self, language: str) -> list[str]:
+        """Next commands, for the forms that are possible."""
+        forms, texts = self.facts["forms"], words(language)["offers"]
+        names = [form for form in ("page", "ctranslate2", "onnx") if not forms.get(form, "-")]
+        return [texts[name].format(run=self.run) for name in ("server", *names)]
 
     def _helps(self, language: str) -> list[str]:
         texts = words(language)["helps"]
@@ -236,7 +244,7 @@ def account_of(model: Run, evaluation: Evaluation, plan: Plan, interrupted: bool
         "noted": dict(prepared.noted),
         "minutes": plan.request.minutes,
         "speed": round(plan.tokens_per_second),
-        "candidate": plan.candidate,
+        "candidate": plan.request.start if plan.candidate == START else plan.candidate,
         "failure": plan.failure,
         "order": ", ".join(f"{name} {lost:.1f}" for name, lost in plan.order if lost < math.inf),
         "tried": ", ".join(f"{name} {score:.1f}" for name, score in plan.tried.items()),

@@ -19,7 +19,8 @@ from typing import Any
 
 from transduce.data.pairs import write_pairs
 from transduce.decoding.options import DecodingOptions
-from transduce.errors import RunError, TrainingError, TransduceError
+from transduce.engine.pair_shape import unsupported_settings
+from transduce.errors import DataError, RunError, SettingError, TrainingError, TransduceError
 from transduce.examination.corpora import folded
 from transduce.loading import Run, load
 from transduce.making.account import Account, account_of, write_account
@@ -38,14 +39,18 @@ from transduce.making.data import (
     read_prepared_split,
 )
 from transduce.making.plan import (
+    START,
     VALIDATED,
     candidates,
+    expected_score,
     interval,
     is_portable,
     preferred,
     ranked,
+    recipe_from,
     recipe_of,
     step_cost,
+    suited,
 )
 from transduce.making.trials import machine, tokens_per_second
 from transduce.recipes import parse_recipe
@@ -55,6 +60,7 @@ from transduce.runs.training import train
 from transduce.settings.sections import load_toml, to_dict
 from transduce.tasks.evaluation import Evaluation
 from transduce.tasks.translation.recipe import TranslationRecipe
+from transduce.training.log import BudgetLine, read_curves
 from transduce.training.signals import InterruptedTraining
 from transduce.training.weight_files import checkpoints_of
 from transduce.training.weights import write_text
@@ -76,6 +82,8 @@ CLOSE = 2.0
 """Points that a candidate is expected to lose, at most, to be tried."""
 MONOLINGUAL = 2.0
 """Back-translated lines, at most, for each real pair."""
+UNKNOWN_STEP = 0.5
+"""Seconds of a step of a run to start from, before it is measured."""
 CALMER = 0.25
 """Factor of the learning rate after a failure."""
 STEPS = 1_000_000
@@ -90,6 +98,7 @@ class Maker:
         self.directory = run / MADE
         self.seconds = 60 * plan.request.minutes
         self._began = (started or time.monotonic()) - plan.seconds
+        self.line = BudgetLine(self.seconds, self._began)
 
     def save(self) -> None:
         """Write the plan, with the time used so far."""
@@ -115,8 +124,16 @@ class Maker:
         logger.info("reading %s", ", ".join(request.files))
         files = [Path(file) for file in request.files]
         try:
-            collector = Collector(files, request.target_language)
-            prepared = prepare(collector.pairs(), self.directory, request.minutes)
+            collector = Collector(files, request.target_language, request.columns)
+            tested = [Path(file) for file in request.test]
+            others = Collector(tested, request.target_language, request.columns, "--test")
+            test = [pair for pair in others.pairs() if all(map(str.strip, pair))] if tested else []
+            if tested and not test:
+                raise DataError(f"--test {tested[0]}: no pair with text on both sides")
+            prepared = prepare(
+                collector.pairs(), self.directory, request.minutes, request.task or None, test
+            )
+            self._check_candidates(prepared)
         except BaseException:
             for path in {*self.directory.iterdir()} - present:
                 path.unlink()
@@ -139,24 +156,44 @@ class Maker:
         logger.info("%s%s: %s pairs; left out: %s", facts.kind, named, count, left_out or "none")
         self.save()
 
+    def _check_candidates(self, prepared: PreparedData) -> None:
+        """Raise RunError for a run to start from of another task, and SettingError for one, or
+        candidates, that cannot go where they are to."""
+        facts, request = prepared.facts, self.plan.request
+        suited(facts, candidates(facts.kind), request.destination)
+        if request.start:
+            recipe = recipe_from(facts, request.start, STEPS, prepared.paths, {})
+            model: Any = parse_recipe(recipe, str(self.run)).model
+            setting = next(unsupported_settings(model), "")
+            if request.destination and setting:
+                raise SettingError(f"--for {request.destination}: {request.start} has {setting}")
+
+    def measure(self) -> None:
+        """Measure the speed, and rank the candidates by the table."""
+        plan, facts = self.plan, self.prepared.facts
+        speed, seconds = self.directory / "speed", PACE_SHARE * self._left()
+        with self.line.inner("measuring the speed"):
+            rate, step, rest = tokens_per_second(facts, self.prepared.paths, speed, seconds)
+        plan.tokens_per_second, plan.tokens_of_a_step, plan.overhead = rate, step, rest
+        plan.order = ranked(facts, rate * self._main_seconds())
+
     def choose(self) -> None:
         """Measure the speed, and choose a candidate by the table, or by short trainings."""
         plan, facts = self.plan, self.prepared.facts
         if not plan.tokens_per_second:
-            speed, seconds = self.directory / "speed", PACE_SHARE * self._left()
-            rate, step, rest = tokens_per_second(facts, self.prepared.paths, speed, seconds)
-            plan.tokens_per_second, plan.tokens_of_a_step, plan.overhead = rate, step, rest
-            plan.order = ranked(facts, rate * self._main_seconds())
+            self.measure()
             self.save()
         if plan.candidate:
             return
-        best, *_ = names = preferred(facts, plan.order)
+        best, *_ = names = preferred(facts, plan.order, plan.request.destination)
         lost = dict(plan.order)
         close = [
             best,
             *(name for name in names[1:] if lost[name] <= CLOSE or lost[name] == math.inf),
         ]
-        if plan.request.minutes >= TRIAL_MINUTES and len(close) > 1 and self._has_time():
+        if plan.request.start:
+            self._try([START, best])
+        elif plan.request.minutes >= TRIAL_MINUTES and len(close) > 1 and self._has_time():
             self._try(close[:3])
         else:
             plan.candidate = best
@@ -176,11 +213,13 @@ class Maker:
 
         Larger candidates need more time: the points that the table expects a candidate to lose
         by the short training alone are added to its score, and to that of one that can be taken
-        along, the interval of the score.
+        along, the interval of the score.  To one that competes with a run to start from, the points
+        are added that the table expects of the longer training.
         """
         rounds = max(len(names) - 1, 1)
         rate, final = self.plan.tokens_per_second, dict(self.plan.order)
         facts, tested = self.prepared.facts, self.prepared.counts.get("valid", VALIDATED)
+        is_contest = START in names
         while len(names) > 1:
             seconds = TRIAL_SHARE * self.seconds / rounds / len(names)
             early = dict(ranked(facts, rate * seconds))
@@ -190,6 +229,11 @@ class Maker:
                     directory = f"trials/{name}-{len(names)}"
                     scores[name] = self._train_briefly(name, directory, seconds)
                     self.plan.tried[name] = scores[name]
+                    if is_contest:
+                        works = (rate * self._main_seconds(), rate * seconds)
+                        longer, shorter = (expected_score(facts, work)[0] for work in works)
+                        scores[name] += 0 if name == START else max(longer - shorter, 0.0)
+                        continue
                     if is_portable(facts, name):
                         scores[name] += interval(scores[name], min(tested, VALIDATED))
                     if math.isfinite(early[name]) and math.isfinite(final[name]):
@@ -202,7 +246,10 @@ class Maker:
     ) -> float:
         """Score of a short training, higher for better ones."""
         settings = self.recipe(candidate, seconds, paths)
-        _, outcome = train(settings, self.directory / name, overwrite=True)
+        with self.line.inner(f"trying {candidate}"):
+            run, outcome = train(settings, self.directory / name, overwrite=True)
+        if candidate == START and (rows := read_curves(run).train):
+            self.plan.start_seconds = rows[-1]["seconds"] / rows[-1]["step"]
         for metric, sign in (("chrf", 1), ("accuracy", 1), ("wer", -1)):
             if metric in outcome.scores:
                 return sign * outcome.scores[metric] + (100 if sign < 0 else 0)
@@ -217,19 +264,25 @@ class Maker:
         training = {
             "steps": STEPS,
             "minutes": max(seconds, 2.0) / 60,
-            **machine(facts.kind, candidate),
+            **machine(facts.kind, candidates(facts.kind)[0] if candidate == START else candidate),
         }
-        return recipe_of(facts, candidate, steps, paths or self.prepared.paths, training)
+        paths = paths or self.prepared.paths
+        if candidate == START:
+            return recipe_from(facts, self.plan.request.start, steps, paths, training)
+        return recipe_of(facts, candidate, steps, paths, training)
 
     def _step_seconds(self, candidate: str) -> float:
         """Seconds of a step of a candidate, about."""
+        if candidate == START:
+            return self.plan.start_seconds or UNKNOWN_STEP
         step = self.plan.tokens_of_a_step / max(self.plan.tokens_per_second, 1.0)
         return max(step * step_cost(self.prepared.facts.kind, candidate), 1e-4)
 
     def _main_seconds(self) -> float:
         """Seconds for the training of the run, of those that are left."""
         left, later = self._left(), min(TEST_SHARE * self.seconds, TEST_SECONDS)
-        if not self.plan.candidate and self.plan.request.minutes >= TRIAL_MINUTES:
+        request = self.plan.request
+        if not self.plan.candidate and (request.minutes >= TRIAL_MINUTES or request.start):
             later += TRIAL_SHARE * self.seconds
         if self.plan.request.minutes >= CURVE_MINUTES and self._has_time():
             later += CURVE_SHARE * self.seconds
@@ -253,7 +306,8 @@ class Maker:
                     split["source"], split["target"] = split["target"], split["source"]
             reverse.pop("languages", None)
             with reported("back-translation"):
-                path, _ = train(reverse, self.directory / "reverse", overwrite=True)
+                with self.line.inner("back-translation"):
+                    path, _ = train(reverse, self.directory / "reverse", overwrite=True)
                 plan.synthetic = self._translated(load(path), directory, seconds)
             self.save()
         if not plan.synthetic:
@@ -290,7 +344,8 @@ class Maker:
         first failure without any starts it again, with a lower learning rate.
         """
         try:
-            train(settings, self.run, resume=resume)
+            with self.line.inner("training", logging.WARNING):
+                train(settings, self.run, resume=resume)
             self.plan.trained = True
             self.save()
         except TrainingError as error:
@@ -350,7 +405,8 @@ class Maker:
             path.write_bytes(b"".join(lines[::part]))
             paths = {**self.prepared.paths, "train": str(path.resolve())}
             recipe = self.recipe(cheapest, each, paths)
-            run, _ = train(recipe, self.directory / f"halves/{part}", overwrite=True)
+            with self.line.inner("learning curve"):
+                run, _ = train(recipe, self.directory / f"halves/{part}", overwrite=True)
             evaluations.append(load(run).evaluate("test"))
             curve.append((len(lines[::part]), mean_score(evaluations[-1], kind)))
         if curve[-1][1] >= chance(evaluations[-1], kind):

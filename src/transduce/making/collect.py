@@ -40,14 +40,22 @@ class Collector:
     headers nor names of files tell.
     """
 
-    def __init__(self, files: Sequence[Path], language: str = "") -> None:
+    def __init__(
+        self,
+        files: Sequence[Path],
+        language: str = "",
+        columns: Sequence[str] = (),
+        option: str = "--from",
+    ) -> None:
         """language: code of the target language, for documents of several.
 
-        Raises SettingError for a path that is not there.
+        columns: names or numbers of source and target in tables; by default they are recognised.
+        option: that names the files.  Raises SettingError for a path that is not there.
         """
         for file in files:
             if not file.exists():
-                raise SettingError(f"--from {file}: no such file or folder")
+                raise SettingError(f"{option} {file}: no such file or folder")
+        self._chosen = columns
         self._files, self._language = files, canonical(language) if language else ""
         self.columns: list[str] = []
         self.languages = ("", self._language)
@@ -116,7 +124,7 @@ class Collector:
     def _of_table(self, file: Path) -> Iterator[Pair]:
         rows = _rows(file)
         first = list(itertools.islice(rows, ROWS))
-        columns = columns_of(first, str(file), self._language)
+        columns = columns_of(first, str(file), self._language, self._chosen)
         self.columns.append(f"{file.name}: {columns.named}")
         logger.info("%s", self.columns[-1])
         self._are(columns.languages)

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from transduce.errors import DataError
+from transduce.errors import DataError, SettingError
 from transduce.localise.plain import SOURCES, TARGETS
 from transduce.text.languages import language_of
 
@@ -112,6 +112,21 @@ class _Table:
         self.lowered = lowered
         self.languages = [language_of(cell) or "" for cell in self.head] or [""] * width
 
+    def take_header(self, names: Sequence[str]) -> None:
+        """Take the first row for a header that has all of some names."""
+        first = [column[0].strip() for column in self.cells if column]
+        if (
+            not names
+            or self.header
+            or not {*map(str.casefold, names)} <= {*map(str.casefold, first)}
+        ):
+            return
+        self.head, self.header = first, 1
+        self.cells = [column[1:] for column in self.cells]
+        self.kinds = [kind_of_column(column) for column in self.cells]
+        self.lowered = [cell.casefold() for cell in first]
+        self.languages = [language_of(cell) or "" for cell in first]
+
     def _has_header(self) -> bool:
         """True for a first row of names, or of cells of another kind than those below."""
         lowered = [cell.casefold() for cell in self.head]
@@ -170,15 +185,23 @@ class _Table:
         return len({*map(len, numbers)}) == 1 or self.relation(number, text) >= RELATED
 
 
-def columns_of(rows: Sequence[Cells], name: str, language: str = "") -> Columns:
+def columns_of(
+    rows: Sequence[Cells], name: str, language: str = "", chosen: Sequence[str] = ()
+) -> Columns:
     """Columns of source and target: by the header if there is one, else by their contents.
 
     rows: the first of a table.  name: of the table, in messages.  language: code of the target
-    language.  Raises DataError for a table without two columns of texts, or of texts and labels,
-    with the kind of each column.
+    language.  chosen: names or numbers, from 1, of source and target.  Raises DataError for a table
+    without two columns of texts, or of texts and labels, with the kind of each column, and
+    SettingError for a chosen column that there is not.
     """
     table = _Table(rows)
-    pair = _by_names(table, language) or _by_content(table)
+    if chosen:
+        table.take_header([column for column in chosen if not column.isdecimal()])
+        source, target = (_chosen(table, column, name) for column in chosen)
+        pair: tuple[int, int, tuple[int, ...]] | None = (source, target, ())
+    else:
+        pair = _by_names(table, language) or _by_content(table)
     if pair is None:
         contents = "; ".join(
             f"column {table.name(at)}: {MEANINGS[kind]}" for at, kind in enumerate(table.kinds)
@@ -188,7 +211,8 @@ def columns_of(rows: Sequence[Cells], name: str, language: str = "") -> Columns:
             "name them source and target in a first row"
         )
     source, target, tags = pair
-    if language and language == table.languages[source] and language != table.languages[target]:
+    sides = table.languages[source], table.languages[target]
+    if not chosen and language and language == sides[0] != sides[1]:
         source, target = target, source
     others = [at for at in range(len(table.kinds)) if at not in (source, target, *tags)]
     named = f"column {table.name(source)} -> column {table.name(target)}"
@@ -199,6 +223,17 @@ def columns_of(rows: Sequence[Cells], name: str, language: str = "") -> Columns:
         named += f"; not read: {', '.join(left)}"
     languages = table.languages[source], table.languages[target]
     return Columns(source, target, tags, table.header, languages, named)
+
+
+def _chosen(table: _Table, column: str, name: str) -> int:
+    """Number of a column by its name, or its number from 1.  Raises SettingError."""
+    at = table.named([column.casefold()])
+    if at is None and column.isdecimal() and 1 <= int(column) <= len(table.kinds):
+        at = int(column) - 1
+    if at is None:
+        every = ", ".join(map(table.name, range(len(table.kinds)))) or "none"
+        raise SettingError(f"--columns {column}: {name} has no such column; its columns: {every}")
+    return at
 
 
 def _by_names(table: _Table, language: str) -> tuple[int, int, tuple[int, ...]] | None:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from transduce.examination.corpora import ExaminedCorpus, Sample, folded
 from transduce.examination.examine import examined
 from transduce.examination.language import SideOrder
 from transduce.making.columns import are_labels
-from transduce.making.plan import DataFacts, Kind, interval
+from transduce.making.plan import DataFacts, Destination, Kind, interval
 from transduce.metrics.measure import make_metric
 from transduce.metrics.metric import paired_bootstrap
 from transduce.tasks.evaluation import Evaluation
@@ -127,11 +127,18 @@ class PreparedData:
     columns: Sequence[str] = ()
 
 
-def prepare(pairs: Iterable[Pair], directory: Path, minutes: float) -> PreparedData:
+def prepare(
+    pairs: Iterable[Pair],
+    directory: Path,
+    minutes: float,
+    kind: Kind | None = None,
+    test: Sequence[Pair] = (),
+) -> PreparedData:
     """Inspect pairs, and write training, validation and test data into a directory.
 
     Near-duplicates of a source are in the same split.  minutes: of the whole request, which limit
-    the test.  Raises DataError for too few pairs.
+    the test.  kind: by default as recognised.  test: pairs of a test, which are taken as they are
+    and left out of the others; by default some are held out.  Raises DataError for too few pairs.
     """
     directory.mkdir(parents=True, exist_ok=True)
     clock = _Clock(60 * minutes)
@@ -141,7 +148,7 @@ def prepare(pairs: Iterable[Pair], directory: Path, minutes: float) -> PreparedD
     config = JsonLines(path=every)
     corpus = ExaminedCorpus("train", config, Path())
     sample, read = _sample(corpus)
-    kind = kind_of(sample)
+    kind = kind or kind_of(sample)
     swapped = _turned_round(sample, corpus, directory) if kind == "translation" else 0
     left_out = DROPPED[kind]
     kinds = (*left_out, *NOTED) if kind == "translation" else left_out
@@ -149,22 +156,28 @@ def prepare(pairs: Iterable[Pair], directory: Path, minutes: float) -> PreparedD
     low, high = TEST_PAIRS
     tested = low, min(max(int(A_MINUTE * minutes), A_MINUTE), high)
     held_out = {"valid": _share(read, VALID_PAIRS), "test": _share(read, tested)}
-    splits: dict[str, list[Pair]] = {"valid": [], "test": [], "train": []}
+    splits: dict[str, list[Pair]] = {"valid": [], "test": [*test], "train": []}
+    tested_sources = {_alike(without_marks(source)) for source, _ in splits["test"]}
+    if test:
+        del held_out["test"]
     n_lines = 0
     for line in clock.within(examined([corpus], kinds), PREPARE_SHARE):
         n_lines += 1
         if reason := next((name for name in left_out if name in line.faults), None):
             dropped[reason] += 1
             continue
+        if _alike(without_marks(line.pair[0])) in tested_sources:
+            dropped["near test"] += 1
+            continue
         noted.update(line.faults.keys())
         splits[_split_of(line.pair, held_out)].append(line.pair)
     every.unlink()
     dropped["time"] = read - n_lines
     if kind != "classification":
-        targets = (target for name in held_out for _, target in splits[name])
+        targets = (target for name in ("valid", "test") for _, target in splits[name])
         apart_from = {folded(text) for text in targets if len(text.split()) >= PHRASE}
         apart = [pair for pair in splits["train"] if folded(pair[1]) not in apart_from]
-        dropped["near test"] = len(splits["train"]) - len(apart)
+        dropped["near test"] += len(splits["train"]) - len(apart)
         splits["train"] = apart
     counts = {name: len(rows) for name, rows in splits.items()}
     if counts["train"] < LEAST_PAIRS or not counts["valid"] or not counts["test"]:
@@ -288,12 +301,21 @@ def read_prepared_split(path: str) -> Iterator[Pair]:
 
 @dataclass(frozen=True)
 class Request:
-    """Files, minutes and options of a call."""
+    """Files, minutes and options of a call.
+
+    start: run to go on from.  test: files of the test.  columns: of source and target in tables.
+    task: empty to be recognised.
+    """
 
     files: Sequence[str]
     minutes: float
     monolingual: str = ""
     target_language: str = ""
+    start: str = ""
+    test: Sequence[str] = ()
+    columns: Sequence[str] = ()
+    task: Kind | Literal[""] = ""
+    destination: Destination = ""
 
 
 @dataclass
@@ -301,7 +323,8 @@ class Plan:
     """The request, and the results of the steps so far.
 
     failure: message of a training that failed.  trained: it has ended.  gain: points of twice the
-    data, and their 95 % interval; empty if unmeasured.  overhead: seconds of a short training
+    data, and their 95 % interval; empty if unmeasured.  start_seconds: of a step from the run to
+    start from, as measured.  overhead: seconds of a short training
     beside its steps.  test_seconds: of the test.  seconds: spent before the training.
     """
 
@@ -318,6 +341,7 @@ class Plan:
     curve: list[tuple[int, float]] = field(default_factory=list)
     gain: tuple[float, float, float] | tuple[()] = ()
     overhead: float = 0.0
+    start_seconds: float = 0.0
     test_seconds: float = 0.0
     seconds: float = 0.0
 

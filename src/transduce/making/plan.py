@@ -14,9 +14,15 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from transduce.engine.pair_shape import unsupported_settings
+from transduce.errors import SettingError
 from transduce.recipes import parse_recipe
 
 Kind = Literal["translation", "spelling", "classification"]
+Destination = Literal["", "page", "server", "anywhere"]
+"""Place that a model is made for: pages, the native engine's server, or both and ONNX."""
+START = "start"
+"""Candidate that goes on from the run of `--start`."""
+FINE_TUNING: Mapping[str, Any] = {"optimizer": {"kind": "adam"}, "peak": 2e-4}
 MAX_WARMUP = 400
 VALIDATIONS = 5
 """Validations of a training, about."""
@@ -120,12 +126,50 @@ def _is_enough(facts: DataFacts, tokens: float, candidate: Mapping[str, Any]) ->
     return bool(facts.pairs >= candidate.get("least_pairs", 0) and steps >= PLAN_LEAST_STEPS)
 
 
-def preferred(facts: DataFacts, order: Sequence[tuple[str, float]]) -> list[str]:
+def expected_score(facts: DataFacts, work: float) -> tuple[float, str]:
+    """Score of the best candidate in the rows of the table near these data and work, and the
+    nearest set; zero and an empty name without rows.
+
+    work: as of `ranked`.
+    """
+    best: dict[tuple[Any, ...], float] = {}
+    for row in measured_table()["measured"]:
+        if row["kind"] == facts.kind:
+            group = row["set"], row["pairs"], row["work"]
+            best[group] = max(best.get(group, 0.0), row["score"])
+    squares = {
+        group: math.log(facts.pairs / group[1]) ** 2 + math.log(max(work, 1) / group[2]) ** 2
+        for group in best
+    }
+    if not squares:
+        return 0.0, ""
+    nearest = min(squares, key=lambda group: squares[group])
+    weights = {
+        group: math.exp((squares[nearest] - square) / 2) for group, square in squares.items()
+    }
+    score = sum(best[group] * weight for group, weight in weights.items()) / sum(weights.values())
+    return score, str(nearest[0])
+
+
+def suited(facts: DataFacts, names: Sequence[str], destination: Destination) -> list[str]:
+    """Candidates that can go to a destination.  Raises SettingError if there are none."""
+    if destination == "page" and facts.kind == "classification":
+        raise SettingError("--for page: pages hold no models of labels; give --for server")
+    portable = [name for name in names if not destination or is_portable(facts, name)]
+    if not portable:
+        raise SettingError(f"--for {destination}: no candidate for {facts.kind} can go there")
+    return portable
+
+
+def preferred(
+    facts: DataFacts, order: Sequence[tuple[str, float]], destination: Destination = ""
+) -> list[str]:
     """Candidates of an order, best first, of which one that the native engine computes, pages and
-    exports can hold goes before another unless it loses more than the interval of the table."""
+    exports can hold goes before another unless it loses more than the interval of the table; with
+    a destination, those that can go there alone."""
     margin = interval(50.0, TABLE_ITEMS)
     return sorted(
-        (name for name, _ in order),
+        suited(facts, [name for name, _ in order], destination),
         key=lambda name: dict(order)[name] - (margin if is_portable(facts, name) else 0.0),
     )
 
@@ -200,6 +244,26 @@ def recipe_of(
         },
     }
     return settings | _of_kind(facts, chosen, settings)
+
+
+def recipe_from(
+    facts: DataFacts,
+    start: str,
+    steps: int,
+    paths: Mapping[str, str],
+    training: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Recipe that fine-tunes a run, for the other parameters of `recipe_of`.
+
+    start: run directory, which gives model and tokenizers.
+    """
+    settings = recipe_of(facts, candidates(facts.kind)[0], steps, paths, training)
+    for section in ("model", "text", "head"):
+        settings.pop(section, None)
+    tuning = settings["training"]
+    tuning["optimizer"] = FINE_TUNING["optimizer"]
+    tuning["schedule"] = tuning["schedule"] | {"peak": FINE_TUNING["peak"]}
+    return settings | {"fine_tune": {"run": start}}
 
 
 def _plan_split(facts: DataFacts, path: str) -> dict[str, Any]:

@@ -6,11 +6,13 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import logging
 import math
 import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -68,13 +70,18 @@ def _percent(task: Task) -> float | None:
     return task.percentage if task.finished else min(task.percentage, 99.0)
 
 
+_whole: ContextVar[BudgetLine | None] = ContextVar("whole", default=None)
+
+
 class Display(Progress):
-    """Lines of running phases; silent without a terminal, and on other ranks."""
+    """Lines of running phases; silent without a terminal, on other ranks, and within the line of a
+    whole budget."""
 
     def __init__(self) -> None:
         console = Console(stderr=True)
         can_move = console.is_terminal and not console.is_dumb_terminal
-        self.moves = can_move and Ranks.present().is_main
+        self._budget = _whole.get()
+        self.moves = can_move and Ranks.present().is_main and self._budget is None
         super().__init__(
             SpinnerColumn(),
             _Bar(),
@@ -107,8 +114,10 @@ class Display(Progress):
                 self.update(line, completed=done, total=done, refresh=True)
 
     def message(self, text: str) -> None:
-        """Print a permanent line."""
-        if self.moves:
+        """Print a permanent line; within the line of a whole budget, move that on."""
+        if self._budget is not None:
+            self._budget.move()
+        elif self.moves:
             self.console.print(text, markup=False, highlight=False)
         else:
             sys.stderr.write(text + "\n")
@@ -130,6 +139,50 @@ class Display(Progress):
         finally:
             late.cancel()
             self.remove_task(line)
+
+
+class BudgetLine:
+    """One progress line over a budget of seconds that several trainings share.
+
+    Without a terminal, a plain line for each tenth of the budget.
+    """
+
+    def __init__(self, seconds: float, began: float) -> None:
+        """began: by `time.monotonic`."""
+        self._seconds, self._began, self._shown = seconds, began, -1
+        self._what = ""
+        self._display: Display | None = None
+        self._line = TaskID(0)
+
+    def move(self) -> None:
+        """Show the share of the budget that is spent."""
+        spent = time.monotonic() - self._began
+        text = f"{self._what}: {clock(spent)} of {clock(self._seconds)}"
+        tenth = int(10 * spent / self._seconds)
+        if self._display is not None and self._display.moves:
+            self._display.show(self._line, min(spent, self._seconds), self._seconds, text)
+        elif self._display is not None and tenth > self._shown:
+            self._shown = tenth
+            self._display.message(text)
+
+    @contextlib.contextmanager
+    def inner(self, what: str, least: int = logging.ERROR) -> Iterator[None]:
+        """Silence the displays and messages of a training within the context.
+
+        what: the step, in the line.  least: level of messages that are shown.
+        """
+        logger, self._what = logging.getLogger("transduce"), what
+        self._display = Display()
+        self._line = self._display.add(what)
+        level, outer = logger.level, _whole.set(self)
+        logger.setLevel(max(level, least))
+        try:
+            with self._display:
+                self.move()
+                yield
+        finally:
+            logger.setLevel(level)
+            _whole.reset(outer)
 
 
 class ProgressCounter:
