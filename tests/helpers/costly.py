@@ -186,6 +186,14 @@ COSTLY: dict[str, Costly] = {
         lambda n: "[Events]\n" + "Dialogue: 0,0,0,a,,0,0,0,,{\\an8}One\\Ntwo\n" * n,
         rewritten("a.ass"),
     ),
+    "verses": Costly(
+        lambda n: "\\id A\n\\c 1\n" + "\\v 1 One \\nd two\\nd*\\f + \\ft Three\\f*\n" * n,
+        rewritten("a.usfm"),
+    ),
+    "open notes of USFM": Costly(
+        lambda n: "\\v 1 One" + "\\f + \\x a" * n + " " * n, rewritten("a.usfm")
+    ),
+    "breaks of a verse": Costly(lambda n: "\\v 1 One" + "\n\\q two" * n, rewritten("a.usfm")),
     "catalogue": Costly(lambda n: 'msgid "a %s"\nmsgstr ""\n\n' * n, rewritten("a.po")),
     "long msgid": Costly(
         lambda n: 'msgid ""\n' + '"a b\\n"\n' * n + 'msgstr ""', rewritten("a.po")

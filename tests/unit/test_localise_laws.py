@@ -48,12 +48,21 @@ MARKS = st.sampled_from(
         *('!!! note "T"\n    ', ":::tip\n", "> [!NOTE]\n> ", "$x$", "{#a}", "[x]: y\n", "&copy;"),
     )
 )
+VERSES = st.sampled_from(
+    (
+        *("\\id GEN x\n", "\\c 1\n", "\\v 1 ", "\n\\v 2-3 ", "\\p\n", "\n\\q1 ", "\\s Hund\n"),
+        *("\\nd ", "\\nd*", "\\+wj a\\+wj*", "\\w ", '|x="1"\\w*', "\\f + \\fr 1:1 \\ft a", "\\f*"),
+        *("\\x - \\xt b\\x*", '\\fig a|src="b"\\fig*', '\\k-s |a="b"\\*', "\\k-e\\*", "\\", "\\*"),
+        *("\\tr \\tc1 ", "\\fq ", " // ", "|", "~", "\\zx "),
+    )
+)
 PARTS = {
     ".txt": WORDS | BLANKS,
     ".srt": WORDS | BLANKS | TAGS | TIMINGS | TIMINGS.map("\n{}\n".format),
     ".vtt": WORDS | BLANKS | TAGS | TIMINGS | TIMINGS.map("\n\n{}\n".format),
     ".html": WORDS | BLANKS | TAGS | TAGS,
     ".md": WORDS | BLANKS | MARKS | MARKS | TAGS,
+    ".usfm": WORDS | BLANKS | VERSES | VERSES,
 }
 ENCODINGS = st.sampled_from(["utf-8", "utf-8-sig", "utf-16"])
 TEXTS = st.lists(WORDS | TAGS | BLANKS | st.text(max_size=5), max_size=8).map("".join)
@@ -130,7 +139,7 @@ READABLE = (
 
 def seen(suffix: str, text: str) -> str:
     """A target as a reader of the document sees it."""
-    return from_markup(text) if suffix in (".html", ".md", ".vtt") else text
+    return from_markup(text) if suffix not in (".txt", ".srt") else text
 
 
 @pytest.mark.parametrize(
@@ -146,6 +155,7 @@ def seen(suffix: str, text: str) -> str:
             b"WEBVTT\n\n00:01.000 --> 00:02.000\none.\n\nx\n00:02.500 --> 00:05.000 line:0\ntwo.\n",
         ),
         (".html", b"<p>one<p title='two'>three <img alt=four> <i>five</i>"),
+        (".usfm", b"\\c 1\n\\v 1 one\n\\q two\\f + \\ft three\\f*\n\\s four\n\\v 2 \\nd five\\nd*"),
         (".md", b"# one\n\n> two\n> [three](b)\n\n| a | b |\n|-|-|\n| c | d |\n"),
     ],
 )
@@ -217,4 +227,4 @@ def test_an_encoding_is_kept(make: Callable[[str], str]) -> None:
 
 def test_formats_are_those_of_the_laws() -> None:
     messages = {PurePath(name).suffix for name in SAMPLES}
-    assert {".htm", ".xhtml", ".markdown", ".epub", *PARTS, *messages} == set(FORMATS)
+    assert {".htm", ".xhtml", ".markdown", ".epub", ".sfm", *PARTS, *messages} == set(FORMATS)

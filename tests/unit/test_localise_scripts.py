@@ -7,6 +7,7 @@ import html.parser
 import io
 import json
 import plistlib
+import re
 import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -93,6 +94,11 @@ def of_dialogue(content: bytes) -> list[str]:
     return [line.rpartition(",,")[2] for line in content.decode().splitlines()]
 
 
+def of_usfm(content: bytes) -> list[str]:
+    return [part.strip() for part in re.split(r"\\\w+\*?(?: [0-9+]+)?", content.decode())]
+
+
+USFM = "\\id MAT\n\\s ①\n\\c 1\n\\p\n\\v 1 ②\\f + \\ft ③\\f*\n"
 DIALOGUE = "[Events]\n" + "".join(
     f"Dialogue: 0,0:00:0{n}.00,0:00:0{n}.50,Default,,0,0,0,,{name}\n"
     for n, name in enumerate("①②③")
@@ -176,6 +182,7 @@ SAMPLES: dict[str, tuple[str, Callable[[bytes], list[str]]]] = {
     "a.toml": ('a = "①"\n[t]\nb = "②"\nc = ["③"]\n', of_toml),
     "a.php": ('<?php return ["a" => "①", "b" => ["c" => "②", "d" => "③"]];', of_quoted),
     **{f"a{suffix}": (DIALOGUE, of_dialogue) for suffix in (".ass", ".ssa")},
+    **{f"a{suffix}": (USFM, of_usfm) for suffix in (".usfm", ".sfm")},
     "a.tsv": ("source\ttarget\n①\t\n②\t\n③\t\n", of_table("\t")),
 }
 

@@ -23,6 +23,7 @@ from transduce.localise.plain import read_csv, read_plain
 from transduce.localise.po import read_po
 from transduce.localise.string_files import read_fluent, read_properties, read_strings
 from transduce.localise.subtitles import read_subtitles
+from transduce.localise.usfm import read_usfm
 from transduce.localise.xlsx import read_xlsx
 from transduce.localise.xml_formats import read_xml_document
 from transduce.localise.yaml_format import read_yaml
@@ -58,6 +59,7 @@ ROWS: dict[str, Reader] = {
     ".toml": read_toml,
     ".php": read_php,
     **dict.fromkeys((".ass", ".ssa"), read_ass),
+    **dict.fromkeys((".usfm", ".sfm"), read_usfm),
 }
 FORMATS: OpenTable[Reader] = OpenTable("transduce.formats", ROWS)
 """Readers by suffix."""
@@ -75,6 +77,8 @@ PROSE = frozenset(
             ".md",
             ".markdown",
             ".epub",
+            ".usfm",
+            ".sfm",
         ),
         *(suffix for suffix, r in ROWS.items() if r in (read_docx, read_pptx, read_odf, read_xlsx)),
     )
