@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 
 from helpers.live_page import engine, live_of, needs_node
 from helpers.node import run_node
+from helpers.one_answer import SPELLER
 from helpers.random_translator import random_translator
 from transduce.errors import SettingError
 from transduce.explain.credit import (
@@ -160,6 +162,34 @@ def test_ways_to_take_out_and_paths_of_heads(tmp_path: Path) -> None:
     assert paths == pytest.approx(computed["paths"], abs=1e-4)
     assert min(map(abs, paths[:-1])) > 1e-3
     assert paths[-1] == pytest.approx(0.0, abs=1e-6)
+
+
+NEAREST = """
+const { readFileSync } = require("fs");
+const facts = JSON.parse(readFileSync("case.json", "utf8"));
+const model = new LiveModel(facts, Uint8Array.from(Buffer.from(facts.bytes, "base64")));
+var transduce = { model, facts };
+const [tokenizer] = model.tokenizers.slice(-1), table = tableOf("decoder"), near = {};
+for (let id = SPECIAL.length; id < tokenizer.size; id++)
+  near[tokenizer.token(id)] = neighboursOf("decoder", table[id], 2, id).map(([token]) => token);
+process.stdout.write(JSON.stringify(near));
+"""
+
+
+@pytest.mark.system
+@needs_node
+def test_the_speller_finds_voiced_and_voiceless_pairs(tmp_path: Path) -> None:
+    """Embeddings of phonemes that differ in the voice alone are near in the finished page."""
+    page = SPELLER.read_text(encoding="utf-8")
+    model = re.search(r'<script id="model" type="application/json">(.*?)</script>', page, re.S)
+    assert model
+    (tmp_path / "case.json").write_text(model[1], encoding="utf-8")
+    laboratory = static("transduce.explain", "laboratory.js")
+    near = run_node(tmp_path, "\n".join([engine(), laboratory, NEAREST]))
+    for a, b in [("S", "Z"), ("SH", "ZH"), ("TH", "DH")]:
+        assert (near[a][0], near[b][0]) == (b, a)
+    assert near["V"][0] == "F"
+    assert "V" in near["F"]
 
 
 def vectors_of(model: Any, name: str, *call: Padded, inputs: bool = False) -> torch.Tensor:
