@@ -9,6 +9,7 @@ import pytest
 
 from helpers.live_page import differences, live_explanations, live_of, needs_node
 from helpers.random_predictors import (
+    random_classifier,
     random_dialogue,
     random_embedder,
     random_filler,
@@ -16,6 +17,7 @@ from helpers.random_predictors import (
 )
 from transduce.explain.explanation import Explanation
 from transduce.explain.tasks import (
+    explain_classification,
     explain_embedding,
     explain_generation,
     explain_masked_language_model,
@@ -59,6 +61,18 @@ def test_masked_tokens(config: TokenizerConfig, segments: bool, tmp_path: Path) 
         " ",
     ]
     assert differing(tmp_path, filler, explain_masked_language_model, texts) == [[]] * len(texts)
+
+
+@pytest.mark.parametrize("pooling", ["max", "mean"])
+def test_text_cnn(pooling: str, tmp_path: Path) -> None:
+    encoder = {"kind": "text-cnn", "widths": [1, 2, 5]}
+    classifier = random_classifier(
+        ("good", "bad", "none"), encoder=encoder, pooling=pooling, pooler=False, d_model=50
+    )
+    texts = ["the cat sat on the mat", "a bird", "cats unknown ten a bird sang in the tree"]
+    assert differing(tmp_path, classifier, explain_classification, texts) == [[]] * len(texts)
+    (shown,) = live_explanations(tmp_path, live_of(classifier, ""), [(texts[0],)])
+    assert len(shown["features"]) == (16 if pooling == "max" else 0)
 
 
 @pytest.mark.parametrize(("pooling", "normalize"), [("mean", True), ("first", False)])

@@ -12,7 +12,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from transduce.errors import SettingError
-from transduce.nn.stack_configs import TransformerConfig, head_width
+from transduce.nn.stack_configs import TextCnnConfig, TransformerConfig, head_width
 from transduce.settings.sections import outside
 from transduce.text import SPECIAL_TOKENS, MarianTokenizer, Tokenizer
 from transduce.text.imported import piece_table
@@ -111,20 +111,25 @@ def check_settings(section: Any, name: str, allowed: Mapping[str, Collection[Any
 
 
 def stack_facts(side: str, config: Any, d_model: int) -> dict[str, Any]:
-    """Settings of a stack.  Raises SettingError for one that is not a Transformer.
+    """Settings of a stack.  Raises SettingError for one that is not a Transformer or a text CNN.
 
     side: "encoder" or "decoder".  config: its settings.  d_model: width of the model.
     """
+    if isinstance(config, TextCnnConfig):
+        widths = list(config.widths)
+        bare = {"n_layers": 1, "n_heads": 0, "d_head": 0, "positions": "none"}
+        return {"kind": config.kind, **bare, "widths": widths}
     if not isinstance(config, TransformerConfig):
         raise SettingError(
-            f"a live page computes Transformers alone, and model.{side}.kind is {config.kind!r}; "
-            "leave out --live"
+            f"a live page computes Transformers and text CNNs alone, and model.{side}.kind is "
+            f"{config.kind!r}; leave out --live"
         )
     check_settings(config, f"model.{side}", IN_STACKS)
     slopes = None
     if config.positions == "alibi":
         slopes = [2 ** (-8 * (i + 1) / config.n_heads) for i in range(config.n_heads)]
     return {
+        "kind": config.kind,
         "n_layers": config.n_layers,
         "n_heads": config.n_heads,
         "d_head": head_width(d_model, config.n_heads, config.d_head),

@@ -59,7 +59,7 @@ function renderBar() {
     live.isChanged() ? wholeLine() : null,
     S.embed ? null : barButtons(),
     leftOut(),
-    el(
+    isTransformer() && el(
       "details",
       { class: "changes", ...(BAR.open ? { open: true } : {}), ontoggle: (e) => (BAR.open = e.target.open) },
       el("summary", { "data-k": "changes" }, t("changeModel")),
@@ -152,6 +152,7 @@ function leftOut() {
     : null;
 }
 
+const isTransformer = () => Object.values(transduce.facts.stacks).some(({ kind }) => kind === "transformer");
 function switches() {
   const { stacks } = transduce.facts,
     positioned = Object.values(stacks).some((stack) => stack.positions !== "none"),

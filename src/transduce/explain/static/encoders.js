@@ -3,6 +3,7 @@
 const MASK = "<mask>";
 const MOST_LABELS = 10;
 const MOST_HIDDEN = 64;
+const MOST_FEATURES = 16;
 const HIDDEN_GUESSES = 5;
 
 // The result of a pass over a row of text, its recording, and what every explanation has of it.
@@ -52,9 +53,31 @@ function classified(model, bare, texts) {
     labels: best(scores),
     layers: model.lens(recording, "encoder", 0, (x) => [best(labelScores(model, x))]),
     hidden,
-    ...creditsOf(model, recording, labels, facts.labels.length > 1 ? [[0, topOf(scores, 1)[0]]] : []),
+    features: featuresOf(model, recording, topOf(scores, 1)[0]),
+    ...creditsOf(model, recording, labels, facts.labels.length > 1 && !windowed(model) ? [[0, topOf(scores, 1)[0]]] : []),
     ...parts,
   };
+}
+// The windows of a text CNN that max pooling chose, those with the largest part in the label first.
+const windowed = ({ network }) => network.stacks.encoder.kind === "text-cnn";
+function featuresOf(model, recording, label) {
+  const { arrays, stacks } = model.network;
+  if (!windowed(model) || model.facts.pooling !== "max" || arrays["head.hidden.weight"]) return [];
+  const vectors = recording.outputs.encoder,
+    m = vectors[0].length,
+    weights = arrays["head.output.weight"].numbers.subarray(label * m, (label + 1) * m),
+    reaches = stacks.encoder.widths.flatMap((width, i) => Array(arrays[`encoder.windows.${i}.bias`].shape[0]).fill(width)),
+    places = reaches.map((_, f) => topOf(vectors.map((vector) => vector[f]), 1)[0]),
+    shares = places.map((t, f) => Math.abs(vectors[t][f] * weights[f]));
+  return topOf(shares, MOST_FEATURES).map((f) => {
+    const begin = places[f] - Math.floor(reaches[f] / 2);
+    return {
+      start: Math.max(begin, 0),
+      end: Math.min(begin + reaches[f], vectors.length),
+      value: vectors[places[f]][f],
+      weight: weights[f],
+    };
+  });
 }
 const creditsOf = (model, recording, names, choices) => ({
   choices,

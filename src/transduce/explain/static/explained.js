@@ -375,7 +375,7 @@ class LiveModel {
       waves = wavesOf(stack, this.network.arrays[`${side}.positions.table.weight`], d_model),
       positions = stack.positions.startsWith("sinusoidal") ? "sinusoidal" : stack.positions,
       sizes = { n_layers, d_model, n_heads, d_head, pre_norm: norm_order === "pre" };
-    return { sequence, kind: "transformer", ...sizes, context: "", positions, waves };
+    return { sequence, kind: stack.kind, ...sizes, context: "", positions, waves };
   }
   // Shapes of outputs, of the first layer alone where there are several; a module that is shared has its first name.
   shapes(recording) {
@@ -391,6 +391,7 @@ class LiveModel {
     );
     const shapeOf = (name, x) => {
       if (name.endsWith(".table")) return [x.length, x[0].length];
+      if (name.includes(".windows.")) return [1, x[0].length, x.length];
       return pools && name.startsWith("head") ? [1, x[0].length] : [1, x.length, x[0].length];
     };
     return Object.fromEntries(shown.map(([name, x]) => [name, shapeOf(name, x)]));

@@ -303,6 +303,7 @@ class Transformer {
       x = x.map((vector, t) => sumOf(vector, rows[t]));
     }
     x = this.note(front, x);
+    if (stack.kind === "text-cnn") return x;
     if (!this.leaves("positions")) {
       const m = x[0]?.length;
       if (stack.positions.startsWith("sinusoidal"))
@@ -325,8 +326,30 @@ class Transformer {
       hidden = this.without.tokens,
       remember = (keys, values) => keys.map(() => ({ keys, values, n: keys.length, hidden }));
     let x = this.embedded("encoder", ids, at, segments);
+    if (stack.kind === "text-cnn") return this.note("encoder", this.windows(x, stack.widths));
     for (let l = 0; l < stack.n_layers; l++) x = this.layer(x, "encoder", l, at, remember);
     return this.note("encoder", this.norm(x, "encoder.norm", stack.epsilon));
+  }
+  // Text CNN: ReLU features of windows of every width around each position, with zeros beyond either end; a window
+  // of even width has one place more.
+  windows(x, widths) {
+    const m = x[0].length,
+      features = widths.map((width, i) => {
+        const { shape, numbers } = this.arrays[`encoder.windows.${i}.weight`],
+          bias = this.arrays[`encoder.windows.${i}.bias`].numbers,
+          reach = Math.floor(width / 2);
+        const at = (_, t) =>
+          float32(shape[0]).map((_, f) => {
+            let sum = bias[f];
+            for (let k = 0; k < width; k++) {
+              const vector = x[t - reach + k];
+              for (let c = 0, from = f * m * width + k; vector && c < m; c++) sum += numbers[from + c * width] * vector[c];
+            }
+            return sum;
+          });
+        return this.note(`encoder.windows.${i}`, Array.from({ length: x.length + 1 - (width % 2) }, at));
+      });
+    return x.map((_, t) => Float32Array.from(features.flatMap((of) => [...of[t].map(ACTIVATIONS.relu)])));
   }
   // Keys and values of a memory for the cross-attention of each layer, made once.
   project(memory) {
