@@ -263,6 +263,7 @@ def test_sheets_that_formulas_name_stay(formula: str, left: list[str]) -> None:
     }
     document = read_document("a.xlsx", xlsx("", **parts))
     assert [record.source for record in document.unread] == left
+    assert {r.reason for r in document.unread} <= {"formulas refer to the sheet by its name"}
     assert [s.source for s in document.segments] == [
         name for name in ("Sales", "My sheet") if name not in left
     ]
