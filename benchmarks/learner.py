@@ -13,6 +13,7 @@ import argparse
 import gzip
 import json
 import random
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -24,7 +25,6 @@ from torch import nn
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from helpers.node import run_node
 from helpers.web import write_learner
 from transduce.models.config import EncoderDecoderConfig
 from transduce.models.encoder_decoder import build_encoder_decoder
@@ -141,7 +141,11 @@ def measure(data: Path, steps: int, seed: int, kind: str) -> dict[str, Any]:
     with TemporaryDirectory() as name:
         directory = Path(name)
         (directory / "case.json").write_text(json.dumps(case))
-        page = run_node(directory, write_learner(directory) + RUN)
+        (directory / "script.js").write_text(write_learner(directory) + RUN, encoding="utf-8")
+        command = ["node", "script.js"]
+        page = json.loads(
+            subprocess.run(command, cwd=directory, capture_output=True, check=True).stdout
+        )
     stepper = build_optimizer(model, TrainingConfig(optimizer=optimizer))
     losses, began = [], time.process_time()
     for step, batch in enumerate(batches):

@@ -178,6 +178,17 @@ def test_a_large_table_is_read_in_seconds(tmp_path: Path) -> None:
     account = read_table(tmp_path, "\n".join(rows))
     assert account["count"] == 200_000
     assert (account["kind"], account["symbols"]) == ("spelling", True)
+    code = """
+    const text = require("fs").readFileSync("table", "utf8");
+    TableStudy.open({ text, seed: 1, minutes: 1, name: "large" }).then((study) => {
+      const { loss, count } = study.learner.pass(study.batch(), { backward: true });
+      const [learnt, heldOut] = [study.items.length, study.heldOut.length];
+      process.stdout.write(JSON.stringify({ loss: loss / count, learnt, heldOut }));
+    });
+    """
+    opened = run_node(tmp_path, worker_script() + code)
+    assert 1 < opened["loss"] < 5
+    assert opened["learnt"] + opened["heldOut"] == 200_000 and 300 < opened["heldOut"] < 700
 
 
 def test_markup_and_other_directions_are_texts(tmp_path: Path) -> None:

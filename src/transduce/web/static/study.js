@@ -229,11 +229,12 @@ class TableStudy extends Study {
     this.tokenizers = joint
       ? [learn(sides.flat(), new Set(sides.flat().join("")).size)]
       : sides.map((lines, side) => learn(lines, characters[side], side === 1));
-    const [source, target] = [this.tokenizers[0], this.tokenizers.at(-1)].map(tokenizerOf),
-      encoded = (tokenizer, text) => tokenizer.encode(text);
+    const [source, target] = [this.tokenizers[0], this.tokenizers.at(-1)].map(tokenizerOf);
     this.unit = target.facts.kind === "symbols" ? words : unitsOf;
-    this.longest = Math.min(Math.max(...pairs.map(([a, b]) => Math.max(encoded(source, a).length, encoded(target, b).length))) + 4, 256);
-    this.items = pairs.map(([a, b]) => [encoded(source, a), encoded(target, b)]).filter(([a, b]) => Math.max(a.length, b.length) <= this.longest && a.length && b.length);
+    const items = pairs.map(([a, b]) => [source.encode(a), target.encode(b)]),
+      most = items.reduce((longest, [a, b]) => Math.max(longest, a.length, b.length), 0);
+    this.longest = Math.min(most + 4, page.limits.LONGEST);
+    this.items = items.filter(([a, b]) => Math.max(a.length, b.length) <= this.longest && a.length && b.length);
     const stack = (side) => ({ n_heads: chosen.n_heads, ...chosen.model[side], dropout: chosen.dropout, positions: "rotary", norm_order: "post" }),
       model = { d_model: chosen.model.d_model, init: "normal", tie: joint ? "three-way" : "two-way", encoder: stack("encoder"), decoder: stack("decoder") };
     this.model = { ...model, dropout: chosen.dropout, source_size: source.size, target_size: target.size };
