@@ -105,3 +105,49 @@ def test_dialogue() -> None:
     assert r",,A {\i1}VERY{\i0} LONG LINE" in raised(inner)
     with pytest.raises(DataError, match="would be a sign of ASS"):
         document.with_targets({document.segments[0].key: "a {b}"})
+
+
+@pytest.mark.parametrize("newline", ["\r\n", "\r"])
+@pytest.mark.parametrize(("name", "text"), [("a.ini", INI), ("a.desktop", DESKTOP), ("a.ass", ASS)])
+def test_line_ends_of_other_systems(name: str, text: str, newline: str) -> None:
+    lines = read(name, text.replace("\n", newline))
+    assert texts(lines) == texts(read(name, text))
+    assert raised(lines).replace(newline, "\n") == raised(read(name, text))
+
+
+def test_lines_of_a_string_of_toml_end_as_those_of_the_file() -> None:
+    made = raised(read("a.toml", 'a = """\r\nOne two\r\nthree"""\r\nb = "Four"\r\n'))
+    assert made == 'a = """\r\nONE TWO\r\nTHREE"""\r\nb = "FOUR"\r\n'
+
+
+def test_an_empty_translation_of_a_desktop_entry_is_filled_in() -> None:
+    document = read("a.desktop", "[Desktop Entry]\nName=Open file\nName[de]=\nExec=a\n")
+    assert [segment.state for segment in document.segments] == ["missing"]
+    assert raised(document) == "[Desktop Entry]\nName=Open file\nName[de]=OPEN FILE\nExec=a\n"
+
+
+def test_what_is_no_array_of_php_stays() -> None:
+    text = (
+        "<p>It's</p><?php\n$a['x'] = 'One text';\n$a['y'] = <<<END\nSay 'two words';\n  END;\n"
+        "$a['z'] = 'Three words'; ?><p>Don't = 'four words';</p><?php $a['w'] = 'Five words';"
+    )
+    document = read("a.php", text)
+    assert texts(document) == {"x": "One text", "z": "Three words", "w": "Five words"}
+    assert [(r.key, r.reason) for r in document.unread] == [("y", "it is a heredoc")]
+    with pytest.raises(DataError, match="arrays are deeper than 200"):
+        read("a.php", f"<?php return {'[' * 300}'a' => 'One two'{']' * 300};")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.ini", "a = One text\nb = Two\na = Other text\n"),
+        ("a.php", "<?php return ['a' => 'One text', 'b' => 'Two', 'a' => 'Other text'];"),
+    ],
+)
+def test_texts_of_a_key_that_is_there_twice_are_named(name: str, text: str) -> None:
+    document = read(name, text)
+    assert texts(document) == {"a": "One text", "b": "Two"}
+    assert [(r.source, r.reason) for r in document.unread] == [
+        ("Other text", "its key is there before")
+    ]

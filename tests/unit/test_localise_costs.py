@@ -18,7 +18,7 @@ import pytest
 from helpers.costly import COSTLY
 from helpers.costly_families import FAMILIES
 from helpers.message_samples import SAMPLES
-from helpers.office_samples import EPUB
+from helpers.office_samples import EPUB, xlsx
 from transduce.errors import CancelledError, DataError
 from transduce.localise.checks import Terms, pseudo_translated
 from transduce.localise.document import Record, document_with
@@ -120,6 +120,20 @@ def test_terms_of_many_lengths() -> None:
     assert many <= 1.1 * few
 
 
+def test_names_of_many_sheets() -> None:
+    """A new name is compared with the others at once."""
+
+    def work(n: int) -> int:
+        sheets = "".join(f'<sheet name="A sheet {i}"/>' for i in range(n))
+        content = xlsx("", workbook=f"<workbook><sheets>{sheets}</sheets></workbook>")
+        document = read_document("a.xlsx", content)
+        targets = {s.key: f"{s.source}." for s in document.segments}
+        assert len(targets) == n
+        return n_calls(lambda: document.with_targets(targets))
+
+    assert work(400) <= 2.2 * work(200)
+
+
 def test_references_of_thousands_of_digits() -> None:
     (segment,) = read_document("a.html", b"<p>a &#" + b"9" * 5000 + b"; b</p>").segments
     assert segment.source == "a \ufffd b"
@@ -162,6 +176,11 @@ LONG_NAMES: dict[str, Callable[[str, int], str | bytes]] = {
     ),
     "a.ftl": lambda key, n: f"{key} = Open\n" + "".join(f"    .k{i} = Open\n" for i in range(n)),
     "a.docx": docx_with_a_long_name,
+    "a.ini": lambda key, n: f"[{key}]\n" + "".join(f"k{i} = Open\n" for i in range(n)),
+    "a.toml": lambda key, n: f"[{key}]\n" + "".join(f'k{i} = "Open"\n' for i in range(n)),
+    "a.php": lambda key, n: (
+        f"<?php return ['{key}' => [" + "".join(f"'k{i}' => 'Open', " for i in range(n)) + "]];"
+    ),
 }
 
 

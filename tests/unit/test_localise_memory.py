@@ -11,6 +11,7 @@ import pytest
 from helpers.localised_document import Output
 from helpers.message_samples import PO, TMX, docx
 from transduce import DecodingOptions
+from transduce.cli.documents import terms_in
 from transduce.errors import DataError
 from transduce.localise.checks import Terms, read_entries
 from transduce.localise.document import Document, Segment
@@ -261,3 +262,27 @@ def test_columns_of_a_glossary() -> None:
     text = "de,en-GB,note\nDatei|Dateien,file|files,x\n,empty,\n"
     assert in_columns(text, "en", "de") == {"file|files": "Datei|Dateien"}
     assert in_columns("file,Datei\n", "en", "de") == {}
+    assert in_columns("en,de\nfile,Datei\nfile,Datei\n", None, "de") == {"file": "Datei"}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("en,fr,es\nfile,fichier,archivo\n", "no column de; its first row names en, fr, es"),
+        ("en,de\nfile,Datei\nfile,Akte\n", "row 3 of the glossary has another translation"),
+        ("en,de\nfile,\n", "no terms of both en and de"),
+        (f"en,de\n{'x' * 200_000},Datei\n", "the glossary is not CSV"),
+    ],
+)
+def test_columns_that_give_no_glossary(text: str, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        in_columns(text, "en", "de")
+
+
+def test_a_glossary_in_another_encoding_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "terms.csv"
+    file.write_text("en,es\nfile,rólo\n", "latin-1")
+    with pytest.raises(DataError, match=r"terms.csv: byte 12 is not utf-8"):
+        terms_in(file, "en", "es")
+    file.write_text("en,es\nfile,rólo\n", "utf-16")
+    assert terms_in(file, "en", "es")("the file") == (("rólo",),)

@@ -7,12 +7,13 @@ import re
 import shutil
 import subprocess
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from helpers.message_samples import docx
-from helpers.office_samples import EPUB, SHEETS, epub, members_of, odf, pptx, shown, xlsx
+from helpers.office_samples import EPUB, SHEETS, XLSX, epub, members_of, odf, pptx, shown, xlsx
 from helpers.real_documents import needs_documents, real_documents
 from transduce.errors import DataError
 from transduce.localise.document import Document, LocalisedDocument, Record, document_with
@@ -333,6 +334,51 @@ def test_archives_that_are_attacks_are_refused(suffix: str) -> None:
             archive.writestr(name, body)
         with pytest.raises(DataError, match=message):
             read_document(f"a{suffix}", file.getvalue())
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2])
+def test_other_compressions_are_refused(method: int) -> None:
+    with pytest.raises(DataError, match=r"sharedStrings\.xml is not compressed by Deflate"):
+        read_document("a.xlsx", repacked(XLSX, method))
+
+
+def test_a_member_twice_and_entities_are_refused() -> None:
+    with (
+        pytest.warns(UserWarning, match="Duplicate name"),
+        pytest.raises(DataError, match=r"the archive has OEBPS/page\.xhtml twice"),
+    ):
+        read_document("a.epub", repacked(EPUB, extra=("OEBPS/page.xhtml", "<p>Other</p>")))
+    declared = "<!DOCTYPE c [<!ENTITY e 'text'>]><comments><text><t>&e;</t></text></comments>"
+    with pytest.raises(DataError, match="&e; is an entity of the file; write out its text"):
+        read_document("a.xlsx", xlsx("<si><t>One</t></si>", comments1=declared))
+    known = declared.replace("&e;", "&#xe9;t&#233;")
+    assert sources("a.xlsx", xlsx("", comments1=known)) == ["été"]
+
+
+@pytest.mark.parametrize(
+    "prolog",
+    ["\ufeff", "\ufeff<?xml version='1.0'?>\n<!DOCTYPE html [<!ENTITY e 'a > \"b\"'>\n]>\n"],
+)
+def test_the_prolog_of_a_page_of_a_book_stays(prolog: str) -> None:
+    page = f"{prolog}<html><body>\n<p>One two</p></body></html>"
+    made = raised("a.epub", epub(page))
+    (record,) = made.records
+    n_lines = prolog.count("\n")
+    assert record.key == f"OEBPS/page.xhtml, line {n_lines + 2}, column 4"
+    assert members_of(made.content)["OEBPS/page.xhtml"].decode().startswith(prolog)
+
+
+def repacked(
+    content: bytes, method: int = zipfile.ZIP_DEFLATED, extra: Sequence[str] = ()
+) -> bytes:
+    """An archive with its members compressed anew, and another one of a name and text."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", method) as archive:
+        for name, part in members_of(content).items():
+            archive.writestr(name, part)
+        if extra:
+            archive.writestr(*extra)
+    return file.getvalue()
 
 
 def test_the_type_of_a_book_stays_first_and_stored() -> None:

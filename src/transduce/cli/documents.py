@@ -32,6 +32,7 @@ from transduce.localise.document import (
     Record,
     Segment,
     State,
+    decode,
     document_with,
     untranslated_record,
 )
@@ -223,7 +224,7 @@ def terms_in(path: Path | None, source: str | None, target: str | None) -> Gloss
     with naming(path):
         if path.suffix.lower() == ".tbx":
             return Terms(read_tbx(content, source, target)).constraints
-        text = content.decode("utf-8-sig", "replace")
+        text = decode(content).text
         rows = in_columns(text, source, target) if path.suffix.lower() == ".csv" else None
         return Terms(rows or read_entries(text, path.suffix.lower() == ".csv")).constraints
 

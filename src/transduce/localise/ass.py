@@ -12,7 +12,7 @@ from transduce.localise.languages import code_page
 from transduce.localise.units import BREAK, CONTROL, framed
 
 ASS_LINE = re.compile(
-    r"^(?P<kind>Format|Dialogue):[ \t]*(?P<rest>[^\r\n]*)|^\[(?P<part>[^\]\r\n]*)\]", re.M
+    r"(?<![^\r\n])(?:(?P<kind>Format|Dialogue):[ \t]*(?P<rest>[^\r\n]*)|\[(?P<part>[^\]\r\n]*)\])"
 )
 OVERRIDE = re.compile(r"\{[^{}]*\}")
 DRAWING = re.compile(r"\\p[1-9]")

@@ -6,7 +6,7 @@ import functools
 import json
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from transduce.errors import DataError
 from transduce.localise.document import Document, Edit, Reading, Record, Segment, Span
@@ -22,9 +22,8 @@ from transduce.localise.units import (
 )
 
 ASSIGNMENT = re.compile(
-    r"^[ \t]*+(?:\[(?P<section>[^\]\r\n]*+)\]|(?P<key>[^=:;#\s\[][^=:\r\n]*?)[ \t]*[=:][ \t]*"
-    r"(?P<value>[^\r\n]*?)[ \t]*$)",
-    re.M,
+    r"(?<![^\r\n])[ \t]*+(?:\[(?P<section>[^\]\r\n]*+)\]"
+    r"|(?P<key>[^=:;#\s\[][^=:\r\n]*?)[ \t]*[=:][ \t]*(?P<value>[^\r\n]*?)[ \t]*(?![^\r\n]))"
 )
 VALUE = re.compile(r"(?i)true|false|yes|no|on|off|none|null|[\W\d_]*")
 """Values that are no texts."""
@@ -36,7 +35,7 @@ def read_ini(content: bytes, reading: Reading) -> Document:
     units, section = [], ""
     for match in ASSIGNMENT.finditer(decoded.text):
         reading.check()
-        section = match["section"] or section
+        section = shortened(match["section"] or section)
         if match["section"] is not None or VALUE.fullmatch(match["value"]):
             continue
         span, value = Span(*match.span("value")), match["value"]
@@ -88,12 +87,13 @@ def read_desktop(content: bytes, reading: Reading) -> Document:
             continue
         known = values.get((section, f"{name}[{code}]")) or alike.get((section, name))
         span = Span(*(known or match).span("value"))
+        target = _desktop_text(known) if known else ""
         segment = Segment(
             shortened(f"{section}.{name}"),
             source,
             (span,),
-            target=_desktop_text(known) if known else "",
-            state="translated" if known else "missing",
+            target=target,
+            state="translated" if target else "missing",
         )
         head = "" if known else f"{decoded.newline}{name}[{code}]="
         place = span if known else Span(match.end(), match.end())
@@ -133,14 +133,14 @@ def read_toml(content: bytes, reading: Reading) -> Document:
     for token in TOML_TOKEN.finditer(decoded.text):
         reading.check()
         if token["table"] is not None:
-            table = path = token["table"].strip()
+            table = path = shortened(token["table"].strip())
         elif token["key"]:
-            path = f"{table}.{token['key']}" if table else token["key"]
+            path = shortened(f"{table}.{token['key']}" if table else token["key"])
         elif raw := token["string"]:
             numbers[path] = numbers.get(path, 0) + 1
             key = path if numbers[path] == 1 else f"{path}, {numbers[path]}"
             text = tomllib.loads(f"v={raw}".replace("\r\n", "\n"))["v"]
-            write = functools.partial(_toml_string, raw)
+            write = functools.partial(_toml_string, raw, decoded.newline)
             if not VALUE.fullmatch(text) and (
                 member := member_at(Span(*token.span("string")), key, text, write)
             ):
@@ -160,8 +160,12 @@ def _toml_form(other: Span, newline: str, category: str, raw: str) -> Edit:
     return Edit(Span(other.end, other.end), f"{newline}{category} = {raw}")
 
 
-def _toml_string(old: str, text: str) -> str:
+def _toml_string(old: str, newline: str, text: str) -> str:
     """A string in the quotes of an older one, if they can hold it."""
+    return _toml_quoted(old.replace("\r\n", "\n"), text).replace("\n", newline)
+
+
+def _toml_quoted(old: str, text: str) -> str:
     if old.startswith("'''") and "'''" not in text and text[-1:] != "'":
         return f"'''\n{text}'''" if old.startswith("'''\n") or text[:1] == "\n" else f"'''{text}'''"
     if old[0] == "'" and old[:3] != "'''" and not re.search("['\n]", text):
@@ -174,34 +178,40 @@ def _toml_string(old: str, text: str) -> str:
 
 PHP_STRING = r"'(?:[^'\\]|\\.)*+'|\"(?:[^\"\\]|\\.)*+\""
 PHP_TOKEN = re.compile(
-    rf"(?P<comment>//[^\n]*+|\#[^\n]*+|/\*.*?\*/)|(?P<key>{PHP_STRING}|\b\d+)\s*+=>"
+    r"(?P<comment>//[^\n]*+|\#[^\n]*+|/\*.*?\*/|\?>.*?(?:<\?php|<\?=|\Z))"
+    r"|(?P<heredoc><<<[ \t]*['\"]?(?P<mark>\w+)['\"]?.*?(?:^[ \t]*(?P=mark)\b|\Z))"
+    rf"|(?P<key>{PHP_STRING}|\b\d+)\s*+=>"
     rf"|\[\s*+(?P<index>{PHP_STRING})\s*+\]\s*+=(?!=)|(?P<string>{PHP_STRING})"
-    r"|(?P<open>\[|\()|(?P<close>\]|\))|(?P<sign>[,;.=]|\?>|<\?php)",
-    re.S,
+    r"|(?P<open>\[|\()|(?P<close>\]|\))|(?P<sign>[,;.=])",
+    re.S | re.M,
 )
+PHP_DEEPEST = 200
 PHP_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "$": "$", '"': '"', "\\": "\\"}
 
 
 def read_php(content: bytes, reading: Reading) -> Document:
     """Read the strings of arrays (`'key' => 'text'`) and of `$lang['key'] = 'text'`; strings that
-    are joined with others are named."""
+    are joined with others or of several lines (`<<<END`) are named."""
     decoded = reading.decode(content)
     units, unread = [], []
     path: list[str] = []
     key = before = ""
-    tokens = [token for token in PHP_TOKEN.finditer(decoded.text) if not token["comment"]]
+    start = max(decoded.text.find("<?php"), 0)
+    tokens = [t for t in PHP_TOKEN.finditer(decoded.text, start) if not t["comment"]]
     for i, token in enumerate(tokens):
         reading.check()
         if name := token["key"] or token["index"]:
             key, before = name.strip("'\""), "=>"
             continue
         if token["open"]:
-            path.append(key)
+            if len(path) == PHP_DEEPEST:
+                raise DataError(f"arrays are deeper than {PHP_DEEPEST}")
+            path.append(shortened(key))
             key = ""
         elif token["close"]:
             key = path.pop() if path else ""
         elif raw := token["string"]:
-            full = shortened(".".join(filter(None, [*path, key])))
+            full = _php_key(path, key)
             after = tokens[i + 1][0] if i + 1 < len(tokens) else ""
             if before == "." or after == ".":
                 unread.append(Record(full, raw, raw, "unread", "it is joined with other strings"))
@@ -210,8 +220,14 @@ def read_php(content: bytes, reading: Reading) -> Document:
                 text = _php_text(raw)
                 if member := member_at(Span(*token.span("string")), full, text, write):
                     units.append(unit_in_place({"": member}))
+        elif raw := token["heredoc"]:
+            unread.append(Record(_php_key(path, key), raw, raw, "unread", "it is a heredoc"))
         before = token[0]
     return document_of(decoded, units, unread=unread)
+
+
+def _php_key(path: Iterable[str], key: str) -> str:
+    return shortened(".".join(filter(None, [*path, key])))
 
 
 def _php_text(raw: str) -> str:

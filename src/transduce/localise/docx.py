@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from transduce.localise.document import Document, Edit, Reading, Span
 from transduce.localise.drawing import PROPERTIES, drawing_texts
-from transduce.localise.inline import to_markup
 from transduce.localise.languages import base_of, is_right_to_left, is_same_language
 from transduce.localise.runs import (
     NO_FORMAT,
@@ -15,6 +14,7 @@ from transduce.localise.runs import (
     Paragraph,
     RunPiece,
     attribute_value,
+    text_markup,
     visible_span,
 )
 from transduce.localise.units import shortened
@@ -114,7 +114,7 @@ class _WordParagraph(Paragraph):
                 form = form._replace(properties=f"<w:rPr>{shown}</w:rPr>" if shown.strip() else "")
                 for child in element.children:
                     if child.name == "w:t":
-                        yield RunPiece(form, to_markup(child.raw, {}))
+                        yield RunPiece(form, text_markup(child.raw))
                     elif child.name not in INVISIBLE:
                         yield RunPiece(form, "", child.span, True, VOIDS.get(child.name, "x"))
 

@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterator
 
 from transduce.localise.document import Document, Edit, Reading
-from transduce.localise.inline import to_markup
 from transduce.localise.languages import is_right_to_left
 from transduce.localise.runs import (
     NO_FORMAT,
@@ -15,6 +14,7 @@ from transduce.localise.runs import (
     RunPiece,
     attribute_value,
     content_value,
+    text_markup,
     visible_span,
 )
 from transduce.localise.units import shortened
@@ -55,7 +55,7 @@ class DrawingParagraph(Paragraph):
                 shown = UNSHOWN_PROPERTY.sub("", raw)
                 form = Format("", "", "" if UNFORMATTED.fullmatch(shown) else shown)
                 if text := child.child("t"):
-                    yield RunPiece(form, to_markup(text.raw, {}))
+                    yield RunPiece(form, text_markup(text.raw))
             elif child.name not in AROUND:
                 name, is_field = ("br" if child.name == "a:br" else "x"), child.name == "a:fld"
                 yield RunPiece(NO_FORMAT, "", child.span, name=name, is_field=is_field)

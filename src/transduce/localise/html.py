@@ -37,13 +37,15 @@ from transduce.localise.inline import (
     trimmed,
 )
 from transduce.localise.languages import is_right_to_left
-from transduce.localise.xml import DECLARED
+from transduce.localise.xml import DECLARED, DOCUMENT_TYPE
 from transduce.text.encodings import declared_encoding
 
 MARKUP = re.compile(
     r"<(?P<close>/?)(?P<name>[A-Za-z][^\s/>]*)|<(?P<comment>!--)|<(?:[!?]|/(?=.))", re.DOTALL
 )
 """Beginning of a part that is not text."""
+PROLOG = re.compile(rf"(?i)\ufeff?(?:\s*+<\?xml\b[^<>]*\?>)?+\s*+(?s:{DOCUMENT_TYPE})?+")
+"""Beginning of a page as XML has it."""
 REST_OF_TAG = re.compile(REST)
 HTML_ATTRIBUTE = re.compile(
     r"""[\s/"'](?P<name>[^\s"'<>/=]+)\s*=\s*"""
@@ -63,9 +65,13 @@ def tags_of(text: str) -> Iterator[Tag]:
     """All parts of a page, in order and without gaps, in time proportional to its length.
 
     Comments, declarations and instructions are void tags without a name.  As browsers do (HTML
-    Standard, 13.2.5), an unfinished tag or comment takes the rest of the page.
+    Standard, 13.2.5), an unfinished tag or comment takes the rest of the page.  A byte order mark
+    and a document type with declarations are as in XML.
     """
-    start = 0
+    prolog = PROLOG.match(text)
+    start = prolog.end() if prolog and prolog[0].strip() else 0
+    if start:
+        yield Tag("void", "", Span(0, start))
     while start < len(text):
         match = MARKUP.match(text, start)
         kind: Kind = "void"

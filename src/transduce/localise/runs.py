@@ -11,6 +11,7 @@ import itertools
 import re
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from html.entities import html5
 from typing import NamedTuple, Protocol
 
 from transduce.errors import DataError
@@ -27,7 +28,15 @@ from transduce.localise.document import (
 )
 from transduce.localise.inline import check_tags, core, escaped, from_markup, to_file, to_markup
 from transduce.localise.units import BREAK, CONTROL, framed
-from transduce.localise.xml import Element
+from transduce.localise.xml import ENTITY, Element
+
+
+def text_markup(raw: str) -> str:
+    """Text of a file in markup form.  Raises DataError for an entity that the file declares."""
+    own = (entity[0] for entity in ENTITY.finditer(raw) if entity[0][1:] not in html5)
+    if entity := next(own, None):
+        raise DataError(f"{entity} is an entity of the file; write out its text")
+    return to_markup(raw, {})
 
 
 class OfficeText(Protocol):
@@ -48,7 +57,7 @@ class Value:
 
     def __init__(self, text: str, span: Span, key: str, is_attribute: bool) -> None:
         raw = text[slice(*span)]
-        before, source, after = framed(to_markup(raw, {}))
+        before, source, after = framed(text_markup(raw))
         self.segment = Segment(key, source, (span,), markup=True)
         self.span = span
         self.frame = before, after
@@ -103,13 +112,31 @@ LONGEST_SHEET = 31
 PLAIN_NAME = re.compile(r"[^\s'\"<>=(,;+*/&!$\[:-]*$")
 
 
+class SheetNames:
+    """Names of all sheets by their places; none is there twice, in small letters or capitals."""
+
+    def __init__(self, names: Mapping[int, str]) -> None:
+        self._names = dict(names)
+        self._counts = Counter(map(str.lower, names.values()))
+
+    def rename(self, place: int, name: str) -> bool:
+        """Rename a sheet; False, and no change, for the name of another."""
+        old, new = self._names[place].lower(), name.lower()
+        if new != old and self._counts[new]:
+            return False
+        self._counts[old] -= 1
+        self._counts[new] += 1
+        self._names[place] = name
+        return True
+
+
 class SheetName(Value):
     """The name of a sheet that nothing refers to.
 
-    names: of all sheets, by their places; a translation becomes one of them.
+    names: of all sheets; a translation becomes one of them.
     """
 
-    def __init__(self, text: str, span: Span, key: str, names: dict[int, str]) -> None:
+    def __init__(self, text: str, span: Span, key: str, names: SheetNames) -> None:
         super().__init__(text, span, key, True)
         self.segment = dataclasses.replace(self.segment, limit=LONGEST_SHEET)
         self.names = names
@@ -117,13 +144,12 @@ class SheetName(Value):
     def written(self, target: str, inside: Sequence[Edit]) -> str:
         """The name in the file.  Raises DataError for one that a file cannot have."""
         name = from_markup(target)
-        others = [n.lower() for start, n in self.names.items() if start != self.span.start]
-        if FORBIDDEN.search(name) or len(name) > LONGEST_SHEET or name.lower() in others:
+        is_possible = len(name) <= LONGEST_SHEET and not FORBIDDEN.search(name)
+        if not (is_possible and self.names.rename(self.span.start, name)):
             raise DataError(
                 f"{self.segment.key}: {name!r} cannot be the name of a sheet; choose another of at "
                 f"most {LONGEST_SHEET} characters, without []*?:/\\'"
             )
-        self.names[self.span.start] = name
         return super().written(target, inside)
 
 
@@ -308,11 +334,12 @@ class OfficeTexts:
         name: of the attribute.  sign: pattern of what is between a sheet and a cell.
         """
         attributes = [a for sheet in sheets if (a := sheet.attribute(name))]
-        names = {a.span.start: from_markup(a.text) for a in attributes}
+        shown_names = {a.span.start: from_markup(a.text) for a in attributes}
+        names = SheetNames(shown_names)
         text = sheets[0].text if sheets else ""
         referred = set(_names_before(text, sign))
         for attribute in attributes:
-            key, shown = keys.next("sheet"), names[attribute.span.start]
+            key, shown = keys.next("sheet"), shown_names[attribute.span.start]
             if shown in referred:
                 reason = "formulas refer to the sheet by its name"
                 self.unread.append(Record(key, shown, shown, "unread", reason))

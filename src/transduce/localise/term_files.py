@@ -48,16 +48,33 @@ def _forms(entry: Element, language: str, is_target: bool) -> Iterator[str]:
 
 
 def in_columns(text: str, source: str | None, target: str | None) -> dict[str, str]:
-    """Entries of a CSV table whose first row names both languages; none of another table."""
-    rows = list(csv.reader(io.StringIO(text)))
+    """Entries of a CSV table whose first row names both languages; none of another table.
+
+    source, target: codes; None for the first column and the second.  Raises DataError without
+    columns or entries of both.
+    """
+    try:
+        rows = list(csv.reader(io.StringIO(text)))
+    except csv.Error as error:
+        raise DataError(f"the glossary is not CSV: {error}") from None
     names = [name.strip() for name in rows[0]] if rows else []
-    columns = [
-        next((i for i, n in enumerate(names) if code and is_same_language(n, code)), None)
-        for code in (source, target)
-    ]
-    if any(base_of(name) not in LANGUAGES for name in names[:2]):
+    if len(names) < 2 or any(base_of(name) not in LANGUAGES for name in names[:2]):
         return {}
-    first, second = (i if c is None else c for i, c in enumerate(columns))
-    cells = (row for row in rows[1:] if len(row) > max(first, second))
-    pairs = ((row[first].strip(), row[second].strip()) for row in cells)
-    return {term: translation for term, translation in pairs if term and translation}
+    columns = [0, 1]
+    for side, code in enumerate((source, target)):
+        if code is not None:
+            columns[side] = next((i for i, n in enumerate(names) if is_same_language(n, code)), -1)
+            if columns[side] < 0:
+                shown = ", ".join(names)
+                raise DataError(f"the glossary has no column {code}; its first row names {shown}")
+    first, second = columns
+    entries: dict[str, str] = {}
+    for number, row in enumerate(rows[1:], 2):
+        term, translation = ((row[i].strip() if i < len(row) else "") for i in columns)
+        if term and translation and entries.setdefault(term, translation) != translation:
+            raise DataError(
+                f"row {number} of the glossary has another translation of {term!r}; join both by |"
+            )
+    if not entries:
+        raise DataError(f"the glossary has no terms of both {names[first]} and {names[second]}")
+    return entries

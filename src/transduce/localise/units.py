@@ -62,19 +62,24 @@ def document_of(
     confirmed: Sequence[Segment] = (),
     is_keyed: bool = True,
 ) -> Document:
-    """The document of some units, of equal keys the first.  Line breaks of targets become `\\n`;
-    control characters are refused.
+    """The document of some units, of equal keys the first, with records of the others.  Line breaks
+    of targets become `\\n`; control characters are refused.
 
     decoded: text of the file.  language: edits that name the target language.  unread: records of
     what is left.  confirmed: segments that stay as they are.  is_keyed: keys are names, which stay
     when other segments come and go.
     """
     unit_of: dict[str, Unit] = {}
-    unique = []
+    unique, repeated = [], []
     for unit in sorted(units, key=lambda unit: unit.segments[0].spans):
         if unit_of.keys().isdisjoint(segment.key for segment in unit.segments):
             unit_of |= dict.fromkeys((segment.key for segment in unit.segments), unit)
             unique.append(unit)
+        else:
+            repeated += [
+                Record(s.key, s.source, s.source, "unread", "its key is there before")
+                for s in unit.segments
+            ]
 
     def render(targets: Mapping[str, str]) -> Iterator[Edit]:
         by_unit: dict[int, tuple[Unit, dict[str, str]]] = {}
@@ -92,7 +97,7 @@ def document_of(
         decoded,
         render,
         language=language,
-        unread=unread,
+        unread=[*unread, *repeated],
         confirmed=confirmed,
         is_keyed=is_keyed,
     )

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping
 
 from transduce.localise.document import Document, Edit, Reading, Record, Span
 from transduce.localise.drawing import PROPERTIES, drawing_texts
-from transduce.localise.inline import to_markup
 from transduce.localise.languages import is_right_to_left
 from transduce.localise.runs import (
     NO_FORMAT,
@@ -17,6 +16,7 @@ from transduce.localise.runs import (
     attribute_value,
     content_value,
     formula_record,
+    text_markup,
 )
 from transduce.localise.units import shortened
 from transduce.localise.xml import Element, read_archive
@@ -59,11 +59,11 @@ class _CellString(Paragraph):
         """Texts of the string, or of its runs."""
         for child in self.element.children:
             if child.local_name == "t":
-                yield RunPiece(NO_FORMAT, to_markup(child.raw, {}))
+                yield RunPiece(NO_FORMAT, text_markup(child.raw))
             elif child.local_name == "r" and (text := child.child("t")):
                 properties = child.child("rPr")
                 raw = self.text[slice(*properties.span)] if properties else ""
-                yield RunPiece(Format("", "", raw), to_markup(text.raw, {}))
+                yield RunPiece(Format("", "", raw), text_markup(text.raw))
 
     def run(self, form: Format, text: str) -> str:
         """A run of text, or the text."""
@@ -80,10 +80,10 @@ class _Section(Paragraph):
         """Texts and codes."""
         start = self.span.start
         for code in CODE.finditer(self.text, *self.span):
-            yield RunPiece(NO_FORMAT, to_markup(self.text[start : code.start()], {}))
+            yield RunPiece(NO_FORMAT, text_markup(self.text[start : code.start()]))
             yield RunPiece(NO_FORMAT, "", Span(*code.span()))
             start = code.end()
-        yield RunPiece(NO_FORMAT, to_markup(self.text[start : self.span.end], {}))
+        yield RunPiece(NO_FORMAT, text_markup(self.text[start : self.span.end]))
 
     def run(self, form: Format, text: str) -> str:
         """The text, in which a sign is no code."""

@@ -21,9 +21,13 @@ from transduce.localise.inline import check_tags, escaped, from_markup, parts_of
 from transduce.localise.plurals import HEAD
 
 DECLARED = re.compile(rb"""<\?xml[^>]*?encoding\s*=\s*["']([\w.:-]+)""")
+DOCUMENT_TYPE = (
+    r"""<!DOCTYPE(?:[^\[>"']++|"[^"]*+"|'[^']*+'|"""
+    r"""\[(?:[^\]"'<]++|"[^"]*+"|'[^']*+'|<!--.*?-->|<)*+\])*+>"""
+)
 XML_TOKEN = re.compile(
     r"<!--.*?-->|(?P<raw><!\[CDATA\[.*?\]\]>)|<\?.*?\?>"
-    r"""|<!DOCTYPE(?:[^\[>"']++|"[^"]*+"|'[^']*+'|\[(?:[^\]"'<]++|"[^"]*+"|'[^']*+'|<!--.*?-->|<)*+\])*+>"""
+    rf"|{DOCUMENT_TYPE}"
     r"""|</[^>]+>|<(?P<name>[^\s/>!?]+)(?:[^>"'/]++|"[^"]*+"|'[^']*+'|/(?!>))*+(?P<empty>/)?>""",
     re.DOTALL,
 )
@@ -376,8 +380,8 @@ def read_archive(
     content: bytes of the archive.  reading: its `check` may end the work.  pages: pattern of the
     names of members that are read as they are, behind the others.
 
-    Raises DataError for a damaged archive, one that is too large or has too many elements, and
-    members that are not XML.
+    Raises DataError for a damaged archive, one that is too large, has too many elements or has a
+    member twice or not compressed by Deflate, and members that are not XML.
     """
     texts: dict[str, str] = {}
     others: dict[str, str] = {}
@@ -388,11 +392,16 @@ def read_archive(
                 raise DataError(f"the archive is too large: {size} bytes")
             for info in archive.infolist():
                 reading.check()
+                name = info.filename
+                if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                    raise DataError(f"{name} is not compressed by Deflate; save it anew")
                 part = archive.read(info)
-                if re.fullmatch(pattern, info.filename):
-                    texts[info.filename] = part.decode()
-                elif pages is not None and re.fullmatch(pages, info.filename):
-                    others[info.filename] = part.decode()
+                if name in texts or name in others:
+                    raise DataError(f"the archive has {name} twice; save it anew")
+                if re.fullmatch(pattern, name):
+                    texts[name] = part.decode()
+                elif pages is not None and re.fullmatch(pages, name):
+                    others[name] = part.decode()
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, ValueError) as error:
         raise DataError(f"the file is a damaged archive, or not in UTF-8: {error}") from None
     both = texts | others
