@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from helpers.live_page import needs_node
+from helpers.live_page import EXPLAIN, engine, needs_node
 from helpers.node import run_node
 
 BOOK = Path(__file__).parents[2] / "docs" / "book"
 Array = NDArray[np.float64]
+
+
+CHAPTERS = sorted(path.stem for path in BOOK.glob("0[0-5]-*.md") if ".zh" not in path.name)
 
 
 def softmax(scores: Any, temperature: float = 1.0) -> Array:
@@ -28,6 +32,10 @@ def four(*numbers: float) -> list[str]:
     return [f"{number:.4f}" for number in numbers]
 
 
+def signed(number: float, digits: int = 4) -> str:
+    return f"{number:.{digits}f}".replace("-", "−")
+
+
 def descent(w: float, rate: float, steps: int) -> float:
     """Gradient descent on (2 w − 6)²."""
     for _ in range(steps):
@@ -37,6 +45,9 @@ def descent(w: float, rate: float, steps: int) -> float:
 
 Q, KEYS = np.array([2.0, 1.0]), np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
 STUDENT = [0.8865, 0.3950, 0.9364, 0.8457, 0.7624, 0.8923, 0.9215]
+
+SWAP = np.array([[0.0, 1.0], [1.0, 0.0]])
+ALPHA = softmax(KEYS @ [2, 0])
 
 STATEMENTS: dict[str, list[list[str]]] = {
     "00-numbers": [
@@ -53,6 +64,39 @@ STATEMENTS: dict[str, list[list[str]]] = {
         four(*softmax([2, 0]), *softmax([2, 0], 2)),
         ["0.395", "0.355", f"{1 - 0.395 - 0.355:.2f}"],
     ],
+    "01-sequences": [
+        [f"= {0.8 * 0.5 * 0.25:.1f}", signed(math.log(0.1))],
+        [f"{0.6 * 0.5:.2f}", f"{0.4 * 0.9:.2f}"],
+        [*four(math.exp(1 - 4 / 3)), f"{100 * math.exp(1 - 4 / 3) * math.sqrt(0.5):.2f}"],
+        [f"{np.prod(STUDENT):.3f}", signed(np.log(STUDENT).mean(), 2)],
+    ],
+    "02-attention": [
+        four(*ALPHA, *(ALPHA @ KEYS)),
+        [f"{np.exp(2):.3f}", f"{np.exp([2, 0, 2]).sum():.3f}"],
+        four(*(softmax([0, 0, 0]) @ KEYS)),
+        four(*softmax(KEYS @ SWAP @ [2, 0]), *(softmax(KEYS @ SWAP @ [2, 0]) @ KEYS)),
+        four(softmax([4, 0, 4])[0]),
+    ],
+    "03-self-attention": [
+        four(*softmax([0, 1, 1]), *(softmax([0, 1, 1]) @ KEYS)),
+        [str(7 * 7), f"{7 * 7 * 32:,}", f"{math.sqrt(64):g}"],
+        four(softmax([8, 0])[0], softmax([1, 0])[0]),
+    ],
+    "04-heads": [
+        [f"512 / 8 = {512 // 8}", f"128 / 4 = {128 // 4}"],
+        [f"{4 * 512**2:,}", f"{4 * 512:,}", f"{4 * (512**2 + 512):,}"],
+    ],
+    "05-masks": [
+        four(*softmax([0.5, 0.5, 0.5])),
+        [f"= {np.tril(np.ones((7, 7))).sum():.0f}", f"{49 - 28}"],
+        four(*softmax([1, 2]), *softmax([1, 2, 3])),
+    ],
+    "09-training": [
+        [f"{-np.log(STUDENT).mean():.2f}", f"{1 / np.prod(STUDENT) ** (1 / 7):.2f}"],
+        [f"{math.log(2000):.2f}"],
+    ],
+    "teachers": [four(math.log(2), *(ALPHA @ KEYS)), [f"= {np.dot([1, 2], [3, -1])}"]],
+    "11-cost": [[f"{48 * 49:,}", f"{48 * 70 * 70:,}"]],
 }
 
 
@@ -166,7 +210,7 @@ def test_guesses_are_checked(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["", ".zh"])
-@pytest.mark.parametrize("chapter", ["00-numbers"])
+@pytest.mark.parametrize("chapter", CHAPTERS)
 def test_chapters_have_guesses_and_exercises(chapter: str, suffix: str) -> None:
     page = BOOK / f"{chapter}{suffix}.md"
     text = page.read_text(encoding="utf-8")
@@ -175,3 +219,69 @@ def test_chapters_have_guesses_and_exercises(chapter: str, suffix: str) -> None:
     assert "我是个学生。" in text
     twin = BOOK / f"{chapter}{'' if suffix else '.zh'}.md"
     assert len(answers_of(page)) == len(answers_of(twin))
+
+
+@pytest.mark.parametrize("page", sorted(BOOK.glob("[01][0-9]-*.md")), ids=lambda page: page.name)
+def test_one_sentence_goes_through_every_chapter(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    heading = "## 那句话走到哪里了" if ".zh" in page.name else "## Where the sentence is now"
+    assert text.count(heading) == 1
+    assert re.search("student|我是个学生|这句话|this sentence", text.split(heading)[1])
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """我是个学生。 in the model of docs/see/paper.html: whole, and without some of its parts."""
+    content_of = runpy.run_path(str(BOOK.parent / "see" / "pages.py"))["content_of"]
+    _, facts = content_of(BOOK.parent / "see" / "paper.html")
+    changes: list[dict[str, Any]] = [{}]
+    changes += [{"changes": {"parts": [part]}} for part in ("positions", "residual")]
+    asked = [[["我是个学生。"], change] for change in changes]
+    directory = tmp_path_factory.mktemp("node")
+    content = json.dumps({"facts": facts, "asked": asked})
+    (directory / "model.json").write_text(content, encoding="utf-8")
+    whole, unplaced, unadded = run_node(directory, engine() + EXPLAIN)
+    weights = {each["name"]: np.array(each["weights"]) for each in whole["attention"]}
+    names = {each["name"]: each["patterns"] for each in whole["attention"]}
+    parts = {"positions": unplaced, "residual": unadded}
+    return {"whole": whole, "weights": weights, "names": names, **parts}
+
+
+@needs_node
+@pytest.mark.system
+@pytest.mark.parametrize("suffix", ["", ".zh"])
+def test_the_sentence_does_as_the_chapters_say(seen: dict[str, Any], suffix: str) -> None:
+    whole, weights = seen["whole"], seen["weights"]
+    two = "{:.2f}".format
+    cross = weights["decoder.layers.3.cross_attention"].mean(0)
+    first = weights["encoder.layers.0.self_attention"][0][3]
+    decoder = weights["decoder.layers.0.self_attention"][0][3]
+    names = [name for head in seen["names"].values() for name, _ in head]
+    told = {
+        "01-sequences": [f"{step['probability']:.3f}" for step in whole["steps"] if step],
+        "02-attention": [two(cross[row, column]) for row, column in LOOKS],
+        "03-self-attention": [two(first[column]) for column in (3, 6, 1, 5, 4)],
+        "04-heads": [two(value) for _, value in seen["names"]["encoder.layers.0.self_attention"]],
+        "05-masks": [two(weight) for weight in decoder[:4]],
+        "06-positions": [seen["positions"]["answer"]],
+        "07-layer": [two(layer[4][0][1]) for layer in whole["layers"]],
+        "10-decoding": [
+            signed(score, 2)
+            for node in sorted(whole["search"]["nodes"], key=lambda node: -(node["score"] or -9))[
+                :2
+            ]
+            for score in (node["log_prob"], node["score"])
+        ],
+    }
+    for chapter, numbers in told.items():
+        page = (BOOK / f"{chapter}{suffix}.md").read_text(encoding="utf-8")
+        text = re.split("## (?:那句话走到哪里了|Where the sentence is now)", page)[1]
+        assert [number for number in numbers if number not in text] == [], chapter
+    assert whole["answer"] == "I'm a student." and seen["residual"]["answer"].startswith("it it it")
+    assert not decoder[4:].any() and len(names) == 48 and names[:4].count("punctuation") == 3
+    assert first[[0, 2, 4]].max() < 0.04
+    assert [layer[4][0][0] for layer in whole["layers"]] == ["▁little"] * 2 + ["▁student"] * 2
+
+
+LOOKS = [(0, 0), (2, 1), (3, 2), (4, 3), (4, 4), (5, 5), (6, 6), (1, 1), (1, 3)]
+"""Rows and columns of the last cross-attention that chapter 2 names."""
