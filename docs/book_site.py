@@ -1,6 +1,7 @@
 """What the site adds to pages: explained words, the commit of a page, a search in Chinese."""
 
 import html
+import json
 import re
 import subprocess
 from functools import cache
@@ -73,6 +74,12 @@ def explain_words(app: Any, doctree: Any, name: str) -> None:
 
 
 @cache
+def sentences() -> Any:
+    """Sentences of the front page with their weights."""
+    return json.loads((DOCS / "book" / "sentences.json").read_text(encoding="utf-8"))
+
+
+@cache
 def commits() -> dict[str, str]:
     """Date and hash of the last commit of each file below docs; empty without git."""
     command = [
@@ -111,6 +118,11 @@ def complete_page(app: Any, name: str, template: str, context: dict[str, Any], t
     if name.startswith(("book/", "index")):
         for script in SCRIPTS:
             app.add_js_file(script, loading_method="defer")
+    if '<div class="sentence"></div>' in body:  # without its model: that is read on demand
+        page = f"see/paper.html#embed=true&lang={'zh' if suffix else 'en'}"
+        content = json.dumps({"sentences": sentences(), "page": page}, ensure_ascii=False)
+        script = f'<script type="application/json">{content}</script>'
+        body = body.replace('<div class="sentence">', f'<div class="sentence">{script}', 1)
     if stamp := commits().get(f"{name}.md"):
         body += f'<p class="commit">{stamp}</p>\n'
     if "body" in context:

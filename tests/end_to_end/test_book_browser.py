@@ -177,3 +177,24 @@ def test_words_explain_themselves_beside_them(show: OpenPage, tmp_path: Path) ->
     )
     page.keyboard.press("Escape")
     assert not page.locator(".explanation").is_visible()
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_the_sentence_of_the_front_page_lives(
+    show: OpenPage, tmp_path: Path, language: str
+) -> None:
+    sentences = (DOCS / "book" / "sentences.json").read_text(encoding="utf-8")
+    content = f'{{"sentences": {sentences}, "page": "{(DOCS / "see/paper.html").as_uri()}"}}'
+    body = f'<div class="sentence"><script type="application/json">{content}</script></div>'
+    file = chapter_page(tmp_path, body, language)
+    settings = {"viewport": {"width": 390, "height": 800}, "reduced_motion": "reduce"}
+    page = show(file, **settings)
+    page.get_by_role("button", name="▁student").focus()
+    assert "学" in text_of(page, ".note") and "0.61" in text_of(page, ".note")
+    page.get_by_role("button", name="我爱你").click()
+    page.get_by_role("button", name="▁love").click()
+    assert "爱" in text_of(page, ".note")
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    assert page.locator("iframe").count() == 0  # the model is read on demand
+    page.locator(".sentence > button").click()
+    page.frame_locator("iframe").locator("[role=tab]").first.wait_for()

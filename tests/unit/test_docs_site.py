@@ -1,11 +1,16 @@
 """Site of the documentation: it builds without a warning, links included."""
 
+import json
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from helpers.live_page import needs_node
+from helpers.node import run_node
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -26,6 +31,33 @@ def test_every_page_is_in_a_table_of_contents() -> None:
     assert missing - listed == set()
 
 
+@needs_node
+@pytest.mark.system
+def test_queries_are_split_as_pages_are(tmp_path: Path) -> None:
+    pytest.importorskip("sphinx", reason="the extra docs is not installed")
+    site = runpy.run_path(str(DOCS / "book_site.py"))
+    words = site["ChineseAndEnglish"]({})
+    queries = ["自注意力", "头", "softmax 的温度", "BLEU score", "layer_norm，残差"]
+    page = words.split("多头自注意力里，softmax 的温度；BLEU score。layer_norm，残差")
+    script = words.js_splitter_code + f"const queries = {json.dumps(queries)};"
+    script += "process.stdout.write(JSON.stringify(queries.map(splitQuery)))"
+    split = run_node(tmp_path, script)
+    assert split[0] == ["自注", "注意", "意力"] and split[1] == ["头"]
+    assert [word for query in split for word in query if word not in page] == []
+
+
+@needs_node
+@pytest.mark.system
+def test_sentences_of_the_front_page_are_those_of_the_model() -> None:
+    module = runpy.run_path(str(DOCS / "see" / "sentences.py"))
+    kept = json.loads((DOCS / "book" / "sentences.json").read_text(encoding="utf-8"))
+    for one, again in zip(kept, module["sentences"](), strict=True):
+        assert one["source"] == again["source"]
+        for step, new in zip(one["steps"], again["steps"], strict=True):
+            assert step["token"] == new["token"]
+            assert step["weights"] == pytest.approx(new["weights"], abs=0.011)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
@@ -37,10 +69,27 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
         check=False,
     )
     assert built.returncode == 0, built.stderr
-    api = (tmp_path / "index.html").read_text(encoding="utf-8")
+    api = (tmp_path / "api.html").read_text(encoding="utf-8")
     assert "transduce.Run.translate" in api and "<strong>precision</strong>" in api
     for name in ("paper", "music", "copy"):
         assert (tmp_path / "see" / f"{name}.html").is_file()
+    large = [
+        f"{page.name}: {page.stat().st_size}"
+        for page in tmp_path.rglob("*.html")
+        if page.stat().st_size > 600_000 and page.parent.name != "see"
+    ]
+    assert large == []
+    for name in ("index", "index.zh"):
+        front = (tmp_path / f"{name}.html").read_text(encoding="utf-8")
+        assert front.index('<div class="sentence"><script') < front.index("<pre>")
+        doors = re.findall(r'href="([^"]+)"', front.partition('class="doors"')[2][:700])[:3]
+        assert len(doors) == 3 and all((tmp_path / door).is_file() for door in doors)
+        assert re.search(r'<p class="commit">\d{4}-\d\d-\d\d · [0-9a-f]{8}</p>', front)
+    words = (tmp_path / "book" / "00-numbers.zh.html").read_text(encoding="utf-8")
+    terms = re.findall(r'popovertarget="(term-\d+)"', words)
+    assert len(terms) > 10 and len(terms) == len(set(terms))
+    assert all(f'popover id="{term}"' in words for term in terms)
+    assert "search.zh.html" in words and "点积" in words
     english, chinese = (
         (tmp_path / "book" / f"04-heads{suffix}.html").read_text(encoding="utf-8")
         for suffix in ("", ".zh")
