@@ -186,6 +186,10 @@ COSTLY: dict[str, Costly] = {
         lambda n: "[Events]\n" + "Dialogue: 0,0,0,a,,0,0,0,,{\\an8}One\\Ntwo\n" * n,
         rewritten("a.ass"),
     ),
+    "titles of RST": Costly(lambda n: "One *two*\n=========\n\n" * n, rewritten("a.rst")),
+    "marks of RST": Costly(lambda n: "One" + " ``a``b :a: a-`*" * n, rewritten("a.rst")),
+    "items of RST": Costly(lambda n: "- " * n + ".. note:: a\n" * n, rewritten("a.rst")),
+    "open tables of RST": Costly(lambda n: "a\n== ==\n" * n, rewritten("a.rst")),
     "verses": Costly(
         lambda n: "\\id A\n\\c 1\n" + "\\v 1 One \\nd two\\nd*\\f + \\ft Three\\f*\n" * n,
         rewritten("a.usfm"),

@@ -56,12 +56,22 @@ VERSES = st.sampled_from(
         *("\\tr \\tc1 ", "\\fq ", " // ", "|", "~", "\\zx "),
     )
 )
+RST_PARTS = st.sampled_from(
+    (
+        *("\n====\n", "\n----\n", "====\n", ".. note::", ".. note:: a\n\n   ", "\n\n", "   "),
+        *(".. image:: a\n   :alt: b\n", ".. code::\n\n   ", ".. x::", "- ", "1. ", ":a: ", "| "),
+        *("::\n\n  ", "``", "`", "**", "*", "``a``", "**b**", ":ref:`a <b>`", ":ref:`", "|a|"),
+        *("`a <b>`_", "a_", "[1]_", "\\*", "\\", "\\ ", "+--+\n", "== ==\n", ">>> a\n", ".. _a:\n"),
+        *(".. |a| replace:: ", ".. [1] ", "--a  "),
+    )
+)
 PARTS = {
     ".txt": WORDS | BLANKS,
     ".srt": WORDS | BLANKS | TAGS | TIMINGS | TIMINGS.map("\n{}\n".format),
     ".vtt": WORDS | BLANKS | TAGS | TIMINGS | TIMINGS.map("\n\n{}\n".format),
     ".html": WORDS | BLANKS | TAGS | TAGS,
     ".md": WORDS | BLANKS | MARKS | MARKS | TAGS,
+    ".rst": WORDS | BLANKS | RST_PARTS | RST_PARTS,
     ".usfm": WORDS | BLANKS | VERSES | VERSES,
 }
 ENCODINGS = st.sampled_from(["utf-8", "utf-8-sig", "utf-16"])
@@ -155,6 +165,7 @@ def seen(suffix: str, text: str) -> str:
             b"WEBVTT\n\n00:01.000 --> 00:02.000\none.\n\nx\n00:02.500 --> 00:05.000 line:0\ntwo.\n",
         ),
         (".html", b"<p>one<p title='two'>three <img alt=four> <i>five</i>"),
+        (".rst", b"==\none\n==\n\ntwo three\nfour\n\n.. note:: five\n\n- six"),
         (".usfm", b"\\c 1\n\\v 1 one\n\\q two\\f + \\ft three\\f*\n\\s four\n\\v 2 \\nd five\\nd*"),
         (".md", b"# one\n\n> two\n> [three](b)\n\n| a | b |\n|-|-|\n| c | d |\n"),
     ],

@@ -98,6 +98,10 @@ def of_usfm(content: bytes) -> list[str]:
     return [part.strip() for part in re.split(r"\\\w+\*?(?: [0-9+]+)?", content.decode())]
 
 
+def of_rst(content: bytes) -> list[str]:
+    return [re.sub(r"^(?:- |\.\. note:: )", "", line) for line in content.decode().splitlines()]
+
+
 USFM = "\\id MAT\n\\s ①\n\\c 1\n\\p\n\\v 1 ②\\f + \\ft ③\\f*\n"
 DIALOGUE = "[Events]\n" + "".join(
     f"Dialogue: 0,0:00:0{n}.00,0:00:0{n}.50,Default,,0,0,0,,{name}\n"
@@ -182,6 +186,7 @@ SAMPLES: dict[str, tuple[str, Callable[[bytes], list[str]]]] = {
     "a.toml": ('a = "①"\n[t]\nb = "②"\nc = ["③"]\n', of_toml),
     "a.php": ('<?php return ["a" => "①", "b" => ["c" => "②", "d" => "③"]];', of_quoted),
     **{f"a{suffix}": (DIALOGUE, of_dialogue) for suffix in (".ass", ".ssa")},
+    "a.rst": ("①\n========\n\n- ②\n\n.. note:: ③\n", of_rst),
     **{f"a{suffix}": (USFM, of_usfm) for suffix in (".usfm", ".sfm")},
     "a.tsv": ("source\ttarget\n①\t\n②\t\n③\t\n", of_table("\t")),
 }

@@ -21,6 +21,7 @@ from transduce.localise.markdown import read_markdown
 from transduce.localise.odf import read_odf
 from transduce.localise.plain import read_csv, read_plain
 from transduce.localise.po import read_po
+from transduce.localise.rst import read_rst
 from transduce.localise.string_files import read_fluent, read_properties, read_strings
 from transduce.localise.subtitles import read_subtitles
 from transduce.localise.usfm import read_usfm
@@ -59,6 +60,7 @@ ROWS: dict[str, Reader] = {
     ".toml": read_toml,
     ".php": read_php,
     **dict.fromkeys((".ass", ".ssa"), read_ass),
+    ".rst": read_rst,
     **dict.fromkeys((".usfm", ".sfm"), read_usfm),
 }
 FORMATS: OpenTable[Reader] = OpenTable("transduce.formats", ROWS)
@@ -78,6 +80,7 @@ PROSE = frozenset(
             ".markdown",
             ".epub",
             ".usfm",
+            ".rst",
             ".sfm",
         ),
         *(suffix for suffix, r in ROWS.items() if r in (read_docx, read_pptx, read_odf, read_xlsx)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -29,17 +30,20 @@ from transduce.localise.inline import (
     trimmed,
 )
 from transduce.localise.units import CONTROL, shortened
+from transduce.text.scripts import width
 
 Parse = Callable[[str, Span], Sequence[Tag]]
 """Texts and marks of a span of a text, without gaps; marks of a line break are named `br`."""
 
 
 class MarkedBlock(NamedTuple):
-    """A block: its place, its marks by the tags of its segment, and its reader."""
+    """A block: its place, its marks by the tags of its segment, its reader, and lines of signs that
+    are as wide as its text."""
 
     span: Span
     marks: Mapping[str, Span]
     parse: Parse
+    rules: Sequence[Span]
 
 
 class MarkedTexts:
@@ -57,10 +61,11 @@ class MarkedTexts:
         self.blocks: dict[str, MarkedBlock] = {}
         self._counts = Counter[str]()
 
-    def add(self, key: str, span: Span, parse: Parse) -> None:
+    def add(self, key: str, span: Span, parse: Parse, rules: Sequence[Span] = ()) -> None:
         """Add the block of a span, without the marks around it, if it has a text.
 
-        key: of its segment, with a number behind it where there is one of that name.
+        key: of its segment, with a number behind it where there is one of that name.  rules: lines
+        of signs above and below a title, which are as wide as it.
         """
         self.check()
         text, tags = self.decoded.text, parse(self.decoded.text, span)
@@ -71,7 +76,7 @@ class MarkedTexts:
         span = trimmed(text, Span(inner[0].span.start, inner[-1].span.end))
         marks = {name: tag.span for tag, name in _named(text, inner) if tag.kind != "text"}
         named = (
-            escaped(text[max(tag.span.start, span.start) : min(tag.span.end, span.end)])
+            escaped(self._read(Span(max(tag.span.start, span.start), min(tag.span.end, span.end))))
             if tag.kind == "text"
             else name
             for tag, name in _named(text, inner)
@@ -81,8 +86,14 @@ class MarkedTexts:
         while key in self.blocks:
             self._counts[name] += 1
             key = f"{name}, {self._counts[name] + 1}"
-        self.segments[key] = Segment(key, source, (span,), tuple(marks), markup=True)
-        self.blocks[key] = MarkedBlock(span, marks, parse)
+        spans = tuple(sorted((span, *rules)))
+        self.segments[key] = Segment(key, source, spans, tuple(marks), markup=True)
+        self.blocks[key] = MarkedBlock(span, marks, parse, rules)
+
+    def _read(self, span: Span) -> str:
+        """A text without the backslashes before its signs."""
+        raw = self.decoded.text[slice(*span)]
+        return re.sub(r"\\(\S)", r"\1", raw) if self.signs else raw
 
     def document(self, unread: Sequence[Record] = (), is_keyed: bool = False) -> Document:
         """The document of all blocks."""
@@ -102,7 +113,12 @@ class MarkedTexts:
             nested = []
             while inside and span.start <= inside[-1].span.start:
                 nested.append(inside.pop())
-            inside.append(Edit(span, self._written(key, target, nested[::-1])))
+            edit = Edit(span, self._written(key, target, nested[::-1]))
+            inside.append(edit)
+            for rule in self.blocks[key].rules:
+                signs = self.decoded.text[slice(*rule)]
+                wide = signs[0] * max(len(signs), width(edit.text))
+                inside.append(Edit(rule, wide))
         yield from inside
 
     def _order(self, span: Span) -> tuple[int, int]:
@@ -123,7 +139,7 @@ class MarkedTexts:
             elif part:
                 parts.append((False, from_markup(part.lstrip() if is_behind_break else part)))
             is_behind_break = is_break
-        for signs in ("", self.signs):
+        for signs in ("\\" * bool(self.signs), self.signs):
             raw = "".join(part if is_tag else _kept(part, signs) for is_tag, part in parts)
             again = block.parse(raw, Span(0, len(raw)))
             if _joined((t.kind != "text", raw[slice(*t.span)]) for t in again) == _joined(
