@@ -283,12 +283,22 @@ class LiveModel {
       options = { ...this.facts.decoding, ...decoding, ...limits, limit, forced, random };
     return new Search(step, this.network.start(), options, names);
   }
-  // Scores of the vectors after each layer, as if it were the last (logit lens).
+  // Scores of the vectors after each layer, as if it were the last (logit lens), made when they are read.
   lens(recording, side, first, read) {
-    const { epsilon } = this.network.stacks[side];
     const { network } = this,
-      normed = (x) => network.norm(x.slice(first), `${side}.norm`, epsilon);
-    return network.unpatched(() => (recording.layers[side] ?? []).map((x) => read(normed(x))));
+      { changes } = network,
+      { epsilon } = network.stacks[side],
+      normed = (x) => network.norm(x.slice(first), `${side}.norm`, epsilon),
+      layers = [];
+    (recording.layers[side] ?? []).forEach((x, l) => {
+      let scores;
+      const get = () => {
+        if (!scores) network.change(changes);
+        return (scores ??= network.unpatched(() => read(normed(x))));
+      };
+      Object.defineProperty(layers, l, { enumerable: true, get });
+    });
+    return layers;
   }
   tokenLens(recording, names, first = 0) {
     const read = (x) => this.logits(x).map((row) => likeliest(softmax(row), names, LENS));
