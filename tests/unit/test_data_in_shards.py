@@ -1,16 +1,24 @@
 """Training data in several files: lists, patterns, directories, and files of a store."""
 
+import errno
 import gzip
 import os
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import TypeAdapter
 
 from transduce.data.labelled import LabelledConfig, read_labelled
-from transduce.data.pairs import PairsConfig, about_how_many, numbered_pairs, read_pairs
-from transduce.data.sources import fingerprint
+from transduce.data.pairs import (
+    PairsConfig,
+    TabSeparated,
+    about_how_many,
+    numbered_pairs,
+    read_pairs,
+)
+from transduce.data.sources import files_at, fingerprint
 from transduce.data.text_files import packed, read_lines
 from transduce.errors import DataError
 
@@ -144,3 +152,59 @@ def test_a_pipe_is_refused_before_it_is_read(tmp_path: Path) -> None:
     thread.start()
     thread.join(30)
     assert "is a pipe, and training reads its data several times" in str(raised[0])
+
+
+def test_links_lead_to_each_file_once(tmp_path: Path) -> None:
+    """Links to directories are followed, also round in a circle, and one to nothing is named."""
+    (tmp_path / "data" / "inner").mkdir(parents=True)
+    (tmp_path / "far").mkdir()
+    files = [tmp_path / name for name in ("data/a.tsv", "data/inner/b.tsv", "far/c.tsv")]
+    for file in files:
+        file.write_text("x\ty\n")
+    (tmp_path / "data" / "inner" / "round").symlink_to(tmp_path / "data")
+    (tmp_path / "data" / "linked").symlink_to(tmp_path / "far")
+    (tmp_path / "data" / "latest.tsv").symlink_to("a.tsv")
+    found = files_at("data", tmp_path)
+    assert [file.resolve() for file in found] == files
+    assert [f.resolve() for f in files_at("data/**/*.tsv", tmp_path)] == files
+    (tmp_path / "data" / "gone.tsv").symlink_to("nowhere.tsv")
+    for address in ("data", "data/*.tsv"):
+        with pytest.raises(DataError, match=r"gone\.tsv: no such file"):
+            list(read_pairs(TabSeparated(path=address), tmp_path))
+
+
+@pytest.mark.parametrize("root", ["raw [1]", "_raw"])
+def test_signs_of_the_root_are_no_pattern(tmp_path: Path, root: str) -> None:
+    (tmp_path / root / "_more").mkdir(parents=True)
+    for name in ("a.tsv", "_b.tsv", "_more/c.tsv"):
+        (tmp_path / root / name).write_text("x\ty\n")
+    assert files_at("*.tsv", tmp_path / root) == [tmp_path / root / "a.tsv"]
+    assert files_at("_more/*.tsv", tmp_path / root) == [tmp_path / root / "_more" / "c.tsv"]
+    assert files_at("_raw/*.tsv" if root == "_raw" else "raw*/*.tsv", tmp_path)
+
+
+def test_a_directory_that_cannot_be_read_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "data" / "inner").mkdir(parents=True)
+    (tmp_path / "data" / "a.tsv").write_text("x\ty\n")
+    scan = os.scandir
+
+    def refused(path: str) -> Any:
+        if str(path).endswith("inner"):
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", refused)
+    with pytest.raises(DataError, match="data cannot be read: Permission denied"):
+        files_at("data", tmp_path)
+    with pytest.raises(DataError, match="cannot be read: File name too long"):
+        files_at("a" * 5000, tmp_path)
+
+
+def test_files_on_disk_need_no_copies(tmp_path: Path) -> None:
+    pytest.importorskip("fsspec", reason="needs the extra `scale`")
+    file = tmp_path / "names [1]" / "a b.tsv"
+    file.parent.mkdir()
+    file.write_text("x\ty\n")
+    assert files_at(f"file://{file.parent}", Path()) == [file]

@@ -198,6 +198,27 @@ def test_line_ends_and_indents_of_a_target_stay(repository: Repository) -> None:
     assert '\r\n "quit": "Beenden"' in text and not re.search("[^\r]\n", text)
 
 
+def test_a_target_that_cannot_be_filled_in_is_kept_aside(
+    repository: Repository, capsys: pytest.CaptureFixture[str]
+) -> None:
+    repository.write("en.ini", "[a]\nx = One text\n[b]\ny = Two texts\n")
+    text = "; a comment\n[b]\ny = Zwei\n"
+    target = repository.write("de.ini", text)
+    assert repository.localise("en.ini", "de.ini") == 0
+    assert (repository.top / "de.ini.~1~").read_text() == text
+    assert "de.ini: the new one has no place for what people wrote" in capsys.readouterr().err
+    values = read_document("de.ini", target.read_bytes()).segments
+    assert {s.key: s.source for s in values} == {"a.x": "ONE TEXT", "b.y": "Zwei"}
+
+
+def test_a_base_is_no_target(repository: Repository, capsys: pytest.CaptureFixture[str]) -> None:
+    base = repository.write("en.json", '{"a": "One text"}')
+    command = ["localise", "-", str(base), "--target", str(base), "--in-place", "--pseudo"]
+    assert main(command) == 2
+    assert "en.json is the document itself" in capsys.readouterr().err
+    assert base.read_text() == '{"a": "One text"}'
+
+
 def test_files_with_sources_are_refused(
     repository: Repository, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -276,6 +276,8 @@ def targets_of(
     if pattern is None or not documents:
         return {}
     target = target_path(pattern, language)
+    if target.exists() and any(file.samefile(target) for file in documents if file.exists()):
+        raise SettingError(f"{target} is the document itself; name the file of another language")
     if len(documents) == 1 and not target.is_dir() and target.suffix:
         return dict.fromkeys(documents, target)
     top = os.path.commonpath([file.absolute().parent for file in documents])
@@ -341,7 +343,7 @@ def keep_aside(target: Path, lost: Sequence[str]) -> None:
     with writing(str(aside)):
         shutil.copyfile(target, aside)
     logger.warning(
-        "%s: it was changed by hand where the new one has no place for it (%s%s); it is kept as %s",
+        "%s: the new one has no place for what people wrote (%s%s); the old one is kept as %s",
         target,
         lost[0],
         f" and {len(lost) - 1} others" if len(lost) > 1 else "",
@@ -498,8 +500,9 @@ class Work(NamedTuple):
                     n_units = len(keys)
                 elif lock is None and by_hand:
                     logger.warning("%s: without a lock, its texts count as corrections", target)
-                if update.lost and merged is None:
-                    keep_aside(last, update.lost)
+                lost = update.lost or (["its order and comments"] if file in self.lasts else [])
+                if lost and merged is None:
+                    keep_aside(last, lost)
         translated = () if is_trial else made.records
         lock = lock_of(document, translated, version, by_hand, n_units)
         with open_output(str(target)) as out:

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import AfterValidator, BeforeValidator
 
-from transduce.data.stores import cached_files
+from transduce.data.stores import above_magic, cached_files
 from transduce.data.tables import (
     HUB,
     Column,
@@ -91,10 +91,11 @@ def _each(addresses: Addresses) -> list[str]:
 
 
 def files_at(addresses: Addresses, root: Path) -> list[Path]:
-    """The files of addresses; those of a pattern or directory by name, without hidden files and
-    those that begin with `_`.  Files of a store are copied to a cache, once.
+    """The files of addresses; those of a pattern or directory by name, each once, without hidden
+    files and those that begin with `_`.  Files of a store are copied to a cache, once.
 
-    Raises DataError for an unreadable store, and where a pattern or directory has no files.
+    Raises DataError for an unreadable store or directory, and where a pattern or directory has no
+    files.
     """
     return [file for address in _each(addresses) for file in _files_at(address, root)]
 
@@ -104,16 +105,37 @@ def _files_at(address: str, root: Path) -> list[Path]:
         return cached_files(address)
     path = root / address
     files: Iterable[Path]
-    if path.is_dir():
-        below, files = path, path.rglob("*")
-    elif glob.has_magic(address) and not path.exists():
-        below, files = root, map(Path, glob.glob(str(path), recursive=True))  # noqa: PTH207
-    else:
-        return [path]
-    listed = sorted(file for file in files if file.is_file() and _is_data(file, below))
+    with reading(path):
+        if path.is_dir():
+            below, files = path, _walked(path)
+        elif glob.has_magic(address) and not path.exists():
+            below = root / above_magic(address)
+            names = glob.glob(address, root_dir=root, recursive=True)  # noqa: PTH207 - root is literal
+            files = (root / name for name in names)
+        else:
+            return [path]
+        listed = sorted(file for file in files if not file.is_dir() and _is_data(file, below))
     if not listed:
         raise DataError(f"{path}: no files found")
-    return listed
+    unique = {os.path.realpath(file): file for file in reversed(listed)}
+    return sorted(unique.values())
+
+
+def _walked(directory: Path) -> Iterator[Path]:
+    """Files below a directory, and below those that links in it lead to.  Raises OSError."""
+
+    def fail(error: OSError) -> None:
+        raise error
+
+    walked = set()
+    for folder, folders, names in os.walk(directory, onerror=fail, followlinks=True):
+        real = os.path.realpath(folder)
+        if real in walked:
+            folders.clear()
+            continue
+        walked.add(real)
+        folders[:] = sorted(name for name in folders if not name.startswith((".", "_")))
+        yield from (Path(folder, name) for name in names)
 
 
 def _is_data(file: Path, below: Path) -> bool:

@@ -56,7 +56,7 @@ def files_in(address: str) -> list[StoredFile]:
         if store.isdir(path):
             root, entries = path, store.find(path, detail=True)
         elif glob.has_magic(path):
-            root, entries = _above_magic(path), store.glob(path, detail=True)
+            root, entries = above_magic(path), store.glob(path, detail=True)
         else:
             raise DataError(f"{address}: no such file")
         files = list(_stored(store, root, entries, (".", "_")))
@@ -66,10 +66,14 @@ def files_in(address: str) -> list[StoredFile]:
 
 
 def cached_files(address: str) -> list[Path]:
-    """Copies on disk of the files that `files_in` has, made anew if a file has changed."""
+    """Copies on disk of the files that `files_in` has, made anew if a file has changed; of a disk
+    the files."""
     fsspec = extra_module("fsspec", "a file of another store", "scale")
     copies = []
     for file in files_in(address):
+        if "://" not in file.url:
+            copies.append(Path(file.url))
+            continue
         parent = hashlib.sha256(posixpath.dirname(file.url).encode()).hexdigest()[:16]
         options = {
             "cache_storage": str(user_cache("data") / parent),
@@ -161,7 +165,8 @@ def _stored(
         yield StoredFile(_url(store, path), name, int(info["size"] or 0), stamp)
 
 
-def _above_magic(path: str) -> str:
+def above_magic(path: str) -> str:
+    """The directory of a pattern that has no signs of one."""
     literal: list[str] = []
     for part in path.split("/"):
         if glob.has_magic(part):
