@@ -186,6 +186,7 @@ COSTLY: dict[str, Costly] = {
         lambda n: "[Events]\n" + "Dialogue: 0,0,0,a,,0,0,0,,{\\an8}One\\Ntwo\n" * n,
         rewritten("a.ass"),
     ),
+    "components of MDX": Costly(lambda n: "<A b={1}\n" * n + "{a {b\n" * n, rewritten("a.mdx")),
     "titles of RST": Costly(lambda n: "One *two*\n=========\n\n" * n, rewritten("a.rst")),
     "marks of RST": Costly(lambda n: "One" + " ``a``b :a: a-`*" * n, rewritten("a.rst")),
     "items of RST": Costly(lambda n: "- " * n + ".. note:: a\n" * n, rewritten("a.rst")),

@@ -238,4 +238,6 @@ def test_an_encoding_is_kept(make: Callable[[str], str]) -> None:
 
 def test_formats_are_those_of_the_laws() -> None:
     messages = {PurePath(name).suffix for name in SAMPLES}
-    assert {".htm", ".xhtml", ".markdown", ".epub", ".sfm", *PARTS, *messages} == set(FORMATS)
+    assert {".htm", ".xhtml", ".markdown", ".mdx", ".epub", ".sfm", *PARTS, *messages} == set(
+        FORMATS
+    )

@@ -220,3 +220,58 @@ def test_breaks_and_readings_before_the_model(text: str, plain: str) -> None:
     (segment,) = read_document("a.md", text.encode()).segments
     protected = protect(segment.source, segment.tags, segment.markup, segment.flags)
     assert detagged(protected).text == plain
+
+
+MDX = """---
+title: A page
+id: page
+---
+import Tabs from '@theme/Tabs';
+import {a,
+  b} from './c';
+
+export const x = 3;
+
+# Heading {#id}
+
+Text with {props.name} and <Button kind="a">Press here</Button> now.
+
+<Tabs groupId="os">
+  <TabItem value="a" label="Linux">
+
+  Inside *text*.
+
+  </TabItem>
+</Tabs>
+
+<Callout type={{a: "b"}} render={() => <b>hi</b>}>
+  Words in it.
+</Callout>
+
+{/* a comment */}
+
+{items.map((item) => <li key={item.id}>{item.name}</li>)}
+
+export default function Layout({children}) {
+  return <div>{children}</div>;
+}
+"""
+
+
+def test_expressions_and_components_of_mdx_stay() -> None:
+    document = read_document("a.mdx", MDX.encode())
+    texts = [re.sub("<[^>]*>", "·", segment.source) for segment in document.segments]
+    assert texts == [
+        "A page",
+        "Heading",
+        "Text with · and ·Press here· now.",
+        "Inside ·text·.",
+        "Words in it.",
+    ]
+    assert not document.unread
+    made = document.with_targets(
+        {s.key: s.source.replace("Words in", "Words IN") for s in document.segments}
+    )
+    assert made.decode() == MDX.replace("Words in", "Words IN")
+    (record,) = read_document("a.mdx", b"A text {a < b ? {c: `}`} : 1").unread
+    assert record.reason == "its expression is not read"

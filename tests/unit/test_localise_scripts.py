@@ -186,6 +186,7 @@ SAMPLES: dict[str, tuple[str, Callable[[bytes], list[str]]]] = {
     "a.toml": ('a = "①"\n[t]\nb = "②"\nc = ["③"]\n', of_toml),
     "a.php": ('<?php return ["a" => "①", "b" => ["c" => "②", "d" => "③"]];', of_quoted),
     **{f"a{suffix}": (DIALOGUE, of_dialogue) for suffix in (".ass", ".ssa")},
+    "a.mdx": ("# ①\n\n<A b={1}>\n\n② \n\n</A>\n\n③\n", of_lines),
     "a.rst": ("①\n========\n\n- ②\n\n.. note:: ③\n", of_rst),
     **{f"a{suffix}": (USFM, of_usfm) for suffix in (".usfm", ".sfm")},
     "a.tsv": ("source\ttarget\n①\t\n②\t\n③\t\n", of_table("\t")),

@@ -57,13 +57,19 @@ BLOCK_CODE = re.compile(
     re.DOTALL,
 )
 """A block of imports or exports (MDX)."""
+_BRACES = r"\{(?:[^{}]|\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\})*\}"
+COMPONENT = re.compile(rf"{_BRACES}|</?(?:[A-Z](?:[^<>{{}}]|{_BRACES})*|[^<>{{}}]*{_BRACES}.*)?>")
+"""An expression of MDX, or the tag of a component, or one with an expression."""
+LONGEST_COMPONENT = 20
+"""Lines of a tag of a component."""
 DEFINITION = re.compile(r"^([ \t>]*):([ \t]+\S)")
 TERM = re.compile(r"^([ \t>]*)(?![#>|<:*+-]|[0-9]+[.)] |={3}|`{3}|~{3})(\S)")
 
 
-def parsed_lines(lines: Sequence[str]) -> list[str]:
+def parsed_lines(lines: Sequence[str], is_mdx: bool = False) -> list[str]:
     """The lines of a file as CommonMark reads their texts: titles as headings, definitions as items
-    of a list and their terms as headings; formulas and imports as blank lines."""
+    of a list and their terms as headings; formulas and imports as blank lines, in MDX expressions
+    and tags of components, too."""
     parsed: list[str] = []
     fence = ""
     following = 0
@@ -80,6 +86,7 @@ def parsed_lines(lines: Sequence[str]) -> list[str]:
             parsed.append(line)
             continue
         following = _end_of_formula(i, bare, ends) or _end_of_code(lines, i)
+        following = following or (_end_of_component(lines, i) if is_mdx else 0)
         if following > i:
             parsed.append(line[: len(line) - len(line.lstrip(MARGIN))])
         elif DEFINITION.match(line) and _is_defined(parsed):
@@ -123,6 +130,18 @@ def _end_of_code(lines: Sequence[str], i: int) -> int:
     return end if all(BLOCK_CODE.fullmatch(part) for part in parts) else 0
 
 
+def _end_of_component(lines: Sequence[str], i: int) -> int:
+    """Number of the line after an expression or the tag of a component of MDX, else 0."""
+    if lines[i].lstrip(MARGIN)[:1] not in ("{", "<"):
+        return 0
+    for end in range(i + 1, min(i + LONGEST_COMPONENT, len(lines)) + 1):
+        if not lines[end - 1].strip():
+            break
+        if COMPONENT.fullmatch("\n".join(lines[i:end]).lstrip(MARGIN).rstrip()):
+            return end
+    return 0
+
+
 def _is_defined(parsed: list[str]) -> bool:
     """True if the lines before a definition are its terms, which become headings, or another."""
     last = len(parsed) - 1
@@ -148,6 +167,8 @@ MARKDOWN_CODES = re.compile(
     r"\[\^[^\]\s]+\]:?|\{[#.:][^{}\n]*\}|\$\$[^$\n]+\$\$|\$(?!\s)[^$\n]+(?<!\s)\$(?!\d)|\Z"
 )
 """Footnotes, attributes and formulas in a text, and its end."""
+MDX_CODES = re.compile(rf"{_BRACES}|{MARKDOWN_CODES.pattern}")
+"""The same in MDX, and expressions."""
 HARD_BREAK = re.compile(r"(?: {2,}|\\)\n *")
 PATTERNS: Mapping[str, re.Pattern[str]] = {
     "softbreak": re.compile(r" *\n *"),
@@ -185,7 +206,9 @@ def read_markdown(content: bytes, reading: Reading) -> Document:
     """Read the blocks of a file; code, addresses and comments stay."""
     decoded = reading.decode(content)
     text = decoded.text
-    reader = _Reader(extra_module("markdown_it", "Markdown", "serve"))
+    is_mdx = reading.name.lower().endswith(".mdx")
+    codes = MDX_CODES if is_mdx else MARKDOWN_CODES
+    reader = _Reader(extra_module("markdown_it", "Markdown", "serve"), codes)
     places = Places(text)
     rows = [Span(*match.span(1)) for match in MARKDOWN_LINE.finditer(text)]
     units: list[Unit] = []
@@ -196,7 +219,7 @@ def read_markdown(content: bytes, reading: Reading) -> Document:
         units += _inside(lambda: read_yaml(yaml, reading), front.start(1), places, FRONT_KEYS)
     end_of_front = front.end() if front else 0
     lines = [text[slice(*row)] if row.start >= end_of_front else "" for row in rows]
-    masked = parsed_lines(lines)
+    masked = parsed_lines(lines, is_mdx)
     tokens = reader.markdown.parse("\n".join(masked), reader.environment)
     cursor = 0
     for before, token in zip(["", *tokens], tokens, strict=False):
@@ -275,7 +298,8 @@ def _located(
 class _Reader:
     """A parser, with the links that it has found in a file, and entities of characters."""
 
-    def __init__(self, library: Any) -> None:
+    def __init__(self, library: Any, codes: re.Pattern[str]) -> None:
+        self.codes = codes
         self.markdown = library.MarkdownIt("commonmark").enable(["table", "strikethrough"])
         self.markdown.core.ruler.disable("inline")
         self.environment: dict[str, Any] = {}
@@ -317,9 +341,11 @@ class _Reader:
             yield MarkdownPiece(Tag("text", "", span), text, part)
         else:
             copied = 0
-            for match in MARKDOWN_CODES.finditer(part):
+            for match in self.codes.finditer(part):
                 literal = part[copied : match.start()]
                 span = Span(start + copied, start + match.start())
+                if self.codes is MDX_CODES and "{" in literal:
+                    raise DataError("its expression is not read")
                 if literal:
                     yield MarkdownPiece(Tag("text", "", span), escaped(literal), literal)
                 copied = match.end()
