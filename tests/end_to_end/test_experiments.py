@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = sorted(path.stem for path in (ROOT / "examples").glob("[a-z]*.py"))
-PAGES = ("experiments.md", "experiments.zh.md")
+PAGES = ("measurements/experiments.md", "measurements/experiments.zh.md")
 SECONDS = 850
 """Maximum of one experiment: a minute on an idle core, many on a busy one."""
 

@@ -59,5 +59,6 @@ def test_defaults_and_formats() -> None:
     for number in (settings.max_chars, settings.max_texts, settings.max_waiting):
         assert f"{number:,}" in PAGE
     assert f"{settings.timeout:g} seconds" in PAGE
-    assert [suffix for suffix in FORMATS if f"`{suffix}`" not in PAGE] == []
+    formats = (ROOT / "docs" / "localise.md").read_text(encoding="utf-8")
+    assert [suffix for suffix in FORMATS if f"`{suffix}`" not in formats] == []
     assert Metrics().text()
