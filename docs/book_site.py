@@ -127,6 +127,8 @@ def complete_page(app: Any, name: str, template: str, context: dict[str, Any], t
         body += f'<p class="commit">{stamp}</p>\n'
     if "body" in context:
         context["body"] = body
+    if name == "search.zh":
+        app.add_js_file("sphinx.js")  # words of its script
     if suffix:  # the search in the words of Chinese
         path_to = context["pathto"]
         context["pathto"] = lambda page, *rest: path_to(

@@ -28,7 +28,9 @@ html_title = "transduce"
 html_show_sphinx = False
 html_theme_options = {"source_directory": "docs/"}
 
+CATALOGUES = Path(sphinx.locale.__file__).parent
 html_static_path = ["book/book.css", "book/numbers.js", "book/book.js", "book/widgets.js"]
+html_static_path.append(str(CATALOGUES / "zh_CN" / "LC_MESSAGES" / "sphinx.js"))
 html_css_files = ["book.css"]
 html_search_language = "zh"  # its words: those of both languages, see book_site.py
 html_additional_pages = {"search.zh": "search.html"}
@@ -147,8 +149,7 @@ class ThemeWords(NullTranslations):
 def set_language(app: Any, name: str, template: str, context: dict[str, Any], tree: Any) -> None:
     """Give Chinese pages the words, the side bar and the language of Chinese."""
     language, root = ("zh_CN", "index.zh") if name.endswith(".zh") else ("en", "index")
-    catalogues = Path(sphinx.locale.__file__).parent
-    words = translation("sphinx", catalogues, [language], fallback=True)
+    words = translation("sphinx", CATALOGUES, [language], fallback=True)
     if root == "index.zh":
         words.add_fallback(ThemeWords())
     app.builder.templates.environment.install_gettext_translations(words)

@@ -86,7 +86,7 @@ function plane(arrows, moved) {
     picture.append(
       drawn("line", { x1: 0, y1: 0, x2: x, y2: -y, class: `arrow a${i}` }),
       drawn("circle", { cx: x, cy: -y, r: 0.18, class: `a${i}` }),
-      drawn("text", { x: x + 0.3, y: -y - 0.2 }, name),
+      drawn("text", { x: x + (x > 3 ? -0.3 : 0.3), y: -y - 0.3, "text-anchor": x > 3 ? "end" : "start" }, name),
     ),
   );
   picture.addEventListener("click", ({ clientX, clientY }) => {

@@ -90,6 +90,7 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     assert len(terms) > 10 and len(terms) == len(set(terms))
     assert all(f'popover id="{term}"' in words for term in terms)
     assert "search.zh.html" in words and "点积" in words
+    assert "sphinx.js" in (tmp_path / "search.zh.html").read_text(encoding="utf-8")
     english, chinese = (
         (tmp_path / "book" / f"04-heads{suffix}.html").read_text(encoding="utf-8")
         for suffix in ("", ".zh")
