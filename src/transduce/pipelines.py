@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
-from transduce.errors import SettingError
+from transduce.errors import DataError, SettingError
 from transduce.loading import Run, load
 from transduce.nn.precision import Precision
 from transduce.runs.arguments import EngineName
@@ -46,7 +46,7 @@ def pipeline(
 
     >>> translator = transduce.pipeline("translation", "runs/demo", device=-1)
     """
-    named = TASK.fullmatch(task)
+    named = TASK.fullmatch(task) if isinstance(task, str) else None
     if named is None:
         raise SettingError(
             f"task {task!r}: transduce.pipeline has 'translation'; use transduce.load"
@@ -89,11 +89,15 @@ class TranslationPipeline:
         the run's recipe says, and one.  batch_size: texts of an iterable in a batch.  settings: of
         `WITHOUT_EFFECT`.
 
-        Raises SettingError for other settings, and languages that the run does not have.
+        Raises SettingError for other settings, and languages that the run does not have; DataError
+        for what is no text.
         """
         for name, value in settings.items():
             if value not in WITHOUT_EFFECT.get(name, ()):
                 raise SettingError(f"{name}={value!r} is not followed by this pipeline; remove it")
+        for name, number in (("max_length", max_length), ("batch_size", batch_size)):
+            if number is not None and (not isinstance(number, int) or number < 1):
+                raise SettingError(f"{name}={number!r} is not a number from 1")
         options: dict[str, Any] = {"n_best": num_return_sequences}
         if num_beams is not None:
             options["beam_size"] = num_beams
@@ -104,7 +108,9 @@ class TranslationPipeline:
         tag = self._tag(src_lang or self._codes[0], tgt_lang or self._codes[1])
         if isinstance(texts, str):
             return next(self._translated([texts], tag, options, 1))
-        rows = self._translated(texts, tag, options, batch_size)
+        if isinstance(texts, bytes | Mapping) or not isinstance(texts, Iterable):
+            raise DataError(f"texts are a string or a list of strings, not {texts!r:.80}")
+        rows = self._translated(_checked(texts), tag, options, batch_size)
         if not isinstance(texts, list | tuple):
             return rows
         return [row[0] if num_return_sequences == 1 else row for row in rows]
@@ -142,3 +148,11 @@ class TranslationPipeline:
             shown = ", ".join(codes[:10])
             raise SettingError(f"{name}={code!r}: {self.run.path} has the languages {shown}")
         return own.get(known or "", "")
+
+
+def _checked(texts: Iterable[Any]) -> Iterator[str]:
+    """Texts.  Raises DataError for anything else among them."""
+    for number, text in enumerate(texts, 1):
+        if not isinstance(text, str):
+            raise DataError(f"text {number} is not a string: {text!r:.80}")
+        yield text

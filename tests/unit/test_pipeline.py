@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import transduce
-from transduce import SettingError
+from transduce import DataError, SettingError
 
 KEPT = Path(__file__).parents[1] / "runs" / "0.1.0"
 RUN = KEPT / "translation"
@@ -45,6 +46,22 @@ def test_settings_are_those_of_the_search() -> None:
         transduce.pipeline("summarization", RUN)
     with pytest.raises(SettingError, match="of the task 'classification'"):
         transduce.pipeline("translation", KEPT / "classification", -1)
+
+
+@pytest.mark.parametrize("texts", [None, 3, b"a hat", {"a": "hat"}, ["a hat", None], [["hat"]]])
+def test_what_is_no_text_is_refused(texts: Any) -> None:
+    translator = transduce.pipeline("translation", RUN, device=-1)
+    with pytest.raises(DataError, match="not"):
+        translator(texts)
+
+
+def test_numbers_from_one() -> None:
+    translator = transduce.pipeline("translation", RUN, device=-1)
+    for settings in ({"batch_size": 0}, {"batch_size": "8"}, {"max_length": -5}):
+        with pytest.raises(SettingError, match="is not a number from 1"):
+            translator(TEXTS, **settings)  # type: ignore[arg-type]
+    with pytest.raises(SettingError, match="task None"):
+        transduce.pipeline(None, RUN)  # type: ignore[arg-type]
 
 
 def test_languages_select_tags(tmp_path: Path) -> None:

@@ -91,6 +91,23 @@ def test_a_folder_of_nothing_is_told_what_to_hold(tmp_path: Path) -> None:
             read_specs([tmp_path / name])
 
 
+@pytest.mark.parametrize(
+    "recipe",
+    [b"task = [", b"\xff\xfe", b"languages = 3", b"[languages]\nsource = 3", b"evaluation = 'a'"],
+)
+def test_a_broken_run_of_a_folder_is_left_out(
+    tmp_path: Path, recipe: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_run(tmp_path / "good", PAIR.format("de", '"en"'))
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad" / "recipe.toml").write_bytes(recipe)
+    with caplog.at_level("WARNING", "transduce"):
+        assert [spec.name for spec in read_specs([tmp_path])] == ["de-en"]
+    assert f"leaving out a run: {tmp_path / 'bad' / 'recipe.toml'}" in caplog.text
+    with pytest.raises(SettingError, match=r"recipe\.toml"):
+        read_specs([tmp_path / "bad"])
+
+
 def test_a_run_has_the_name_of_its_canonical_pair(tmp_path: Path) -> None:
     run = write_run(tmp_path / "a", PAIR.format("zh", '"zh-Latn-pinyin"'))
     (spec,) = read_specs([run])

@@ -376,3 +376,18 @@ def test_warnings_of_texts_are_dropped_while_the_queue_lasts(
     assert logger.filters == before
     logger.warning("of another time")
     assert "of another time" in caplog.text
+
+
+def test_a_run_that_cannot_be_loaded_again_is_named() -> None:
+    def load() -> Any:
+        raise DataError("the weights are gone")
+
+    queue = Queue("de-en", load, Metrics(), lazy=True)
+    queue.start()
+    try:
+        for _ in range(2):
+            with pytest.raises(RequestError, match="run de-en cannot be loaded") as raised:
+                queue.loaded_run()
+            assert raised.value.status == 500
+    finally:
+        queue.close()

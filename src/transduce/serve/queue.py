@@ -182,13 +182,15 @@ class Queue:
 
     def loaded_run(self) -> Worker:
         """The run; waits for a lazy one, in a thread that may.  Raises RequestError 503 while it is
-        loading."""
+        loading, 500 where it cannot be loaded."""
         with self._changed:
             if self.is_lazy and self.run is None:
                 self._wanted = True
                 self._changed.notify_all()
                 self._changed.wait_for(lambda: not self._wanted or self._closed, ROOM_SECONDS)
-            run = self.run
+            run, has_failed = self.run, self.is_lazy and not (self._wanted or self._closed)
+        if run is None and has_failed:
+            raise self._unloadable()
         if run is None:
             raise unavailable("the server is loading")
         return run
@@ -409,7 +411,10 @@ class Queue:
             self._jobs.clear()
             self._changed.notify_all()
         for job in jobs:
-            _settle(job.future, RequestError(500, f"run {self.name} cannot be loaded", "load"))
+            _settle(job.future, self._unloadable())
+
+    def _unloadable(self) -> RequestError:
+        return RequestError(500, f"run {self.name} cannot be loaded", "load")
 
     def _next_batch(self) -> Batch:
         """The next texts to answer; waits until there are some; empty at the end, and for a run

@@ -2,12 +2,12 @@
 
 import logging
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from transduce.errors import SettingError, needing_torch
+from transduce.errors import SettingError, TransduceError, naming, needing_torch
 from transduce.recipes import recipe_file
 from transduce.settings.sections import load_toml
 from transduce.text.languages import canonical, name_of
@@ -150,7 +150,8 @@ def read_specs(paths: Sequence[Path], pairs: Sequence[str] = ()) -> list[RunSpec
     pairs: such as "de-en=RUN", for runs whose recipe names no languages.  Raises SettingError for
     two runs of one pair, RunError for a directory that is none.
     """
-    specs = [spec_of(run, run != path) for path in paths for run in runs_in(path)]
+    several = (_specs_in(path) for path in paths)
+    specs = [spec for each in several for spec in each]
     specs += [_paired(text) for text in pairs]
     if not specs:
         raise SettingError("there is nothing to serve; give a RUN or --pair de-en=RUN")
@@ -173,6 +174,17 @@ def read_specs(paths: Sequence[Path], pairs: Sequence[str] = ()) -> list[RunSpec
     return specs
 
 
+def _specs_in(path: Path) -> Iterator[RunSpec]:
+    """Specifications of the runs of a path; a broken one of a folder is left out with a warning."""
+    for run in runs_in(path):
+        try:
+            yield spec_of(run, run != path)
+        except TransduceError as error:
+            if run == path:
+                raise
+            logger.warning("leaving out a run: %s", error)
+
+
 def run_bytes(run: Path) -> int:
     """Bytes of the weights of a run."""
     return sum(file.stat().st_size for file in run.glob("*.safetensors"))
@@ -182,7 +194,8 @@ def spec_of(path: Path, in_folder: bool = False) -> RunSpec:
     """Specification of a run directory, by its recipe.  in_folder: of models."""
     settings = load_toml(recipe_file(path))
     task = str(settings.get("task", ""))
-    sources, targets = served_languages(settings)
+    with naming(recipe_file(path), SettingError):
+        sources, targets = served_languages(settings)
     pairs = [(s, t) for s in sources for t in targets if canonical(s) != canonical(t)]
     named = str(settings.get("languages", {}).get("tags", "target"))
     tags = named if named == "pair" or len(targets) > 1 else ""
@@ -205,11 +218,17 @@ def _paired(text: str) -> RunSpec:
 
 
 def served_languages(settings: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Source and target languages that a recipe names."""
-    named = settings.get("languages", {})
-    measured = settings.get("evaluation", {}).get("target_language", "")
+    """Source and target languages that a recipe names.  Raises SettingError."""
+    named, measuring = (settings.get(name, {}) for name in ("languages", "evaluation"))
+    if not (isinstance(named, Mapping) and isinstance(measuring, Mapping)):
+        raise SettingError("languages and evaluation are sections, not values")
+    measured = measuring.get("target_language", "")
     return _codes(named.get("source", ())), _codes(named.get("target", ()) or measured or ())
 
 
-def _codes(value: str | Iterable[str]) -> tuple[str, ...]:
-    return (value,) if isinstance(value, str) else tuple(value)
+def _codes(value: object) -> tuple[str, ...]:
+    """One code, or several.  Raises SettingError for anything else."""
+    codes = value if isinstance(value, list | tuple) else [value]
+    if not all(isinstance(code, str) for code in codes):
+        raise SettingError(f"languages are codes such as 'de', not {value!r:.80}")
+    return tuple(codes)
