@@ -187,6 +187,10 @@ COSTLY: dict[str, Costly] = {
         rewritten("a.ass"),
     ),
     "components of MDX": Costly(lambda n: "<A b={1}\n" * n + "{a {b\n" * n, rewritten("a.mdx")),
+    "cells of AsciiDoc": Costly(
+        lambda n: "|===\n" + "|One *two* `c` footnote:[a] 1|" * n, rewritten("a.adoc")
+    ),
+    "marks of AsciiDoc": Costly(lambda n: "One" + " [[a *b <<c {d" * n, rewritten("a.adoc")),
     "titles of RST": Costly(lambda n: "One *two*\n=========\n\n" * n, rewritten("a.rst")),
     "marks of RST": Costly(lambda n: "One" + " ``a``b :a: a-`*" * n, rewritten("a.rst")),
     "items of RST": Costly(lambda n: "- " * n + ".. note:: a\n" * n, rewritten("a.rst")),

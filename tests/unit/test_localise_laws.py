@@ -65,12 +65,21 @@ RST_PARTS = st.sampled_from(
         *(".. |a| replace:: ", ".. [1] ", "--a  "),
     )
 )
+ADOC_PARTS = st.sampled_from(
+    (
+        *("= ", "\n== ", "\n* ", "\n. ", "\n.a\n", ":a: b\n", "----\n", "====\n", "a:: ", "\n\n"),
+        *("[source]\n", "image::a[b]\n", "\n|===\n", "|", "2+|", "*", "_", "`", "*a*", "_b_"),
+        *("`c`", "{d}", "https://a.b[c]", "<<a,b>>", "footnote:[a]", " +\n", "\n+\n", "// a\n"),
+        *("NOTE: ", "[[a]]"),
+    )
+)
 PARTS = {
     ".txt": WORDS | BLANKS,
     ".srt": WORDS | BLANKS | TAGS | TIMINGS | TIMINGS.map("\n{}\n".format),
     ".vtt": WORDS | BLANKS | TAGS | TIMINGS | TIMINGS.map("\n\n{}\n".format),
     ".html": WORDS | BLANKS | TAGS | TAGS,
     ".md": WORDS | BLANKS | MARKS | MARKS | TAGS,
+    ".adoc": WORDS | BLANKS | ADOC_PARTS | ADOC_PARTS,
     ".rst": WORDS | BLANKS | RST_PARTS | RST_PARTS,
     ".usfm": WORDS | BLANKS | VERSES | VERSES,
 }
@@ -165,6 +174,7 @@ def seen(suffix: str, text: str) -> str:
             b"WEBVTT\n\n00:01.000 --> 00:02.000\none.\n\nx\n00:02.500 --> 00:05.000 line:0\ntwo.\n",
         ),
         (".html", b"<p>one<p title='two'>three <img alt=four> <i>five</i>"),
+        (".adoc", b"= one\n\n* two\nthree\n\n|===\n|four |five\n|===\n"),
         (".rst", b"==\none\n==\n\ntwo three\nfour\n\n.. note:: five\n\n- six"),
         (".usfm", b"\\c 1\n\\v 1 one\n\\q two\\f + \\ft three\\f*\n\\s four\n\\v 2 \\nd five\\nd*"),
         (".md", b"# one\n\n> two\n> [three](b)\n\n| a | b |\n|-|-|\n| c | d |\n"),
@@ -238,6 +248,5 @@ def test_an_encoding_is_kept(make: Callable[[str], str]) -> None:
 
 def test_formats_are_those_of_the_laws() -> None:
     messages = {PurePath(name).suffix for name in SAMPLES}
-    assert {".htm", ".xhtml", ".markdown", ".mdx", ".epub", ".sfm", *PARTS, *messages} == set(
-        FORMATS
-    )
+    alike = {".htm", ".xhtml", ".markdown", ".mdx", ".epub", ".sfm", ".asciidoc"}
+    assert {*alike, *PARTS, *messages} == set(FORMATS)

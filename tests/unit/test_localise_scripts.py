@@ -98,10 +98,15 @@ def of_usfm(content: bytes) -> list[str]:
     return [part.strip() for part in re.split(r"\\\w+\*?(?: [0-9+]+)?", content.decode())]
 
 
+def of_cells(content: bytes) -> list[str]:
+    return [line.lstrip("=-| ") for line in content.decode().splitlines()]
+
+
 def of_rst(content: bytes) -> list[str]:
     return [re.sub(r"^(?:- |\.\. note:: )", "", line) for line in content.decode().splitlines()]
 
 
+ADOC = "= ①\n\n- ②\n\n|===\n|③\n|===\n"
 USFM = "\\id MAT\n\\s ①\n\\c 1\n\\p\n\\v 1 ②\\f + \\ft ③\\f*\n"
 DIALOGUE = "[Events]\n" + "".join(
     f"Dialogue: 0,0:00:0{n}.00,0:00:0{n}.50,Default,,0,0,0,,{name}\n"
@@ -187,6 +192,10 @@ SAMPLES: dict[str, tuple[str, Callable[[bytes], list[str]]]] = {
     "a.php": ('<?php return ["a" => "①", "b" => ["c" => "②", "d" => "③"]];', of_quoted),
     **{f"a{suffix}": (DIALOGUE, of_dialogue) for suffix in (".ass", ".ssa")},
     "a.mdx": ("# ①\n\n<A b={1}>\n\n② \n\n</A>\n\n③\n", of_lines),
+    **{
+        f"a{suffix}": ("= ①\n\n- ②\n\n|===\n|③\n|===\n", of_cells)
+        for suffix in (".adoc", ".asciidoc")
+    },
     "a.rst": ("①\n========\n\n- ②\n\n.. note:: ③\n", of_rst),
     **{f"a{suffix}": (USFM, of_usfm) for suffix in (".usfm", ".sfm")},
     "a.tsv": ("source\ttarget\n①\t\n②\t\n③\t\n", of_table("\t")),

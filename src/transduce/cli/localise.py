@@ -42,11 +42,11 @@ def localise(
 ) -> int:
     """Translate documents and keep their form.
 
-    Formats: text, SRT, WebVTT and ASS subtitles, HTML, Markdown, RST, DOCX, PPTX, XLSX, ODF, EPUB,
-    PO, XLIFF, Android, Apple, Qt, JSON, ARB, YAML, TOML, INI, PHP, desktop entries, USFM,
-    properties, RESX, Fluent, TMX, CSV. All else stays the same byte. Placeholders and tags come out
-    exactly once; a segment in which they would not stays as it is, is reported, and makes the exit
-    code 1, as does a document that cannot be translated; the others are.
+    Formats: text, SRT, WebVTT and ASS subtitles, HTML, Markdown, RST, AsciiDoc, DOCX, PPTX, XLSX,
+    ODF, EPUB, PO, XLIFF, Android, Apple, Qt, JSON, ARB, YAML, TOML, INI, PHP, desktop entries,
+    USFM, properties, RESX, Fluent, TMX, CSV. All else stays the same byte. Placeholders and tags
+    come out exactly once; a segment in which they would not stays as it is, is reported, and makes
+    the exit code 1, as does a document that cannot be translated; the others are.
     Translations beside their sources are marked for review. Prints the files written.
 
     Parameters

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import PurePath
 
 from transduce.errors import DataError, naming
+from transduce.localise.asciidoc import read_asciidoc
 from transduce.localise.ass import read_ass
 from transduce.localise.assignments import read_desktop, read_ini, read_php, read_toml
 from transduce.localise.document import Check, Document, Reading, unchecked
@@ -61,6 +62,7 @@ ROWS: dict[str, Reader] = {
     ".php": read_php,
     **dict.fromkeys((".ass", ".ssa"), read_ass),
     ".rst": read_rst,
+    **dict.fromkeys((".adoc", ".asciidoc"), read_asciidoc),
     **dict.fromkeys((".usfm", ".sfm"), read_usfm),
 }
 FORMATS: OpenTable[Reader] = OpenTable("transduce.formats", ROWS)
@@ -82,6 +84,8 @@ PROSE = frozenset(
             ".epub",
             ".usfm",
             ".rst",
+            ".adoc",
+            ".asciidoc",
             ".sfm",
         ),
         *(suffix for suffix, r in ROWS.items() if r in (read_docx, read_pptx, read_odf, read_xlsx)),

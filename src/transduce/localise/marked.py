@@ -50,10 +50,18 @@ class MarkedTexts:
     """The blocks of a file.
 
     check: called at each block.  signs: characters that a backslash keeps as text; without any, a
-    translation whose signs would be marks is refused.
+    translation whose signs would be marks is refused.  starts: beginnings of lines that are no
+    paragraph.
     """
 
-    def __init__(self, decoded: DecodedText, check: Check, signs: str = "") -> None:
+    def __init__(
+        self,
+        decoded: DecodedText,
+        check: Check,
+        signs: str = "",
+        starts: re.Pattern[str] = re.compile(r"(?!)"),
+    ) -> None:
+        self.starts = starts
         self.decoded = decoded
         self.check = check
         self.signs = signs
@@ -141,6 +149,10 @@ class MarkedTexts:
             is_behind_break = is_break
         for signs in ("\\" * bool(self.signs), self.signs):
             raw = "".join(part if is_tag else _kept(part, signs) for is_tag, part in parts)
+            if self.starts.match(raw) and not self.starts.match(
+                self.decoded.text, block.span.start
+            ):
+                continue
             again = block.parse(raw, Span(0, len(raw)))
             if _joined((t.kind != "text", raw[slice(*t.span)]) for t in again) == _joined(
                 (is_tag, part if is_tag else _kept(part, signs)) for is_tag, part in parts

@@ -69,6 +69,9 @@ SHOWN = ("alt", "caption", "title", "subtitle")
 ADORNMENT = re.compile(r"([!-/:-@\[-`{-~])\1+\s*")
 BORDER = re.compile(r"={2,}(?:\s+={2,})+\s*|\+(?:[-=]+\+)+\s*")
 
+STARTS = re.compile(f"{ITEM.pattern}|(?:\\.\\.|__|>>>)(?: |$)")
+"""Beginnings of lines that are no paragraph."""
+
 
 class _Line(NamedTuple):
     text: str
@@ -82,7 +85,7 @@ class _Line(NamedTuple):
 def read_rst(content: bytes, reading: Reading) -> Document:
     """Read the texts of a page; code, addresses, names, comments and tables of characters stay."""
     decoded = reading.decode(content)
-    page = _Page(MarkedTexts(decoded, reading.check, RST_SIGNS), decoded.text)
+    page = _Page(MarkedTexts(decoded, reading.check, RST_SIGNS, STARTS), decoded.text)
     number = 0
     while number < len(page.lines):
         number = page.read(number, page.lines[number].indent)
