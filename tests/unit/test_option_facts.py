@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import Any
 
 import pytest
@@ -109,3 +110,8 @@ def test_a_call_without_options_has_the_recipes_own() -> None:
     translator = random_translator()
     assert chosen_options(translator, AS_IN_RECIPE) is translator.options
     assert chosen_options(translator, {}, n_best=2).n_best == 2
+
+
+def test_facts_read_alike_in_every_process() -> None:
+    """The site shows them: an address of an object would differ from build to build."""
+    assert re.findall("0x[0-9a-f]{6,}", repr(facts_of_options())) == []

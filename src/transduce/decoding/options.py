@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_type_hints
 
 from pydantic import Field
@@ -58,7 +58,8 @@ class Exports(NamedTuple):
 NO_EXPORT = Exports()
 
 
-class Need(NamedTuple):
+@dataclass(frozen=True)
+class Need:
     """Condition without which an option has no effect.
 
     words: of the command line.  is_met: by the options, and the kinds of auxiliary models beside
@@ -66,7 +67,7 @@ class Need(NamedTuple):
     """
 
     words: str
-    is_met: Callable[[DecodingOptions, Collection[str]], bool]
+    is_met: Callable[[DecodingOptions, Collection[str]], bool] = field(repr=False)
 
 
 BEAM = Need("beam search", lambda options, _: options.method == "beam")
@@ -392,15 +393,15 @@ def not_followed(
 ) -> Iterator[tuple[str, Any]]:
     """Names and values of the settings with an effect that an executor does not follow, for a run
     without auxiliary models.  followed: by it."""
-    for field in fields(DecodingOptions):
-        setting, facts = getattr(options, field.name), facts_of_options()[field.name]
+    for option in fields(DecodingOptions):
+        setting, facts = getattr(options, option.name), facts_of_options()[option.name]
         values = followed(facts)
         if isinstance(values, tuple):
             is_followed = setting in values
         else:
-            is_followed = values or setting == field.default or not facts.decisive
-        if not is_followed and unmet_need(field.name, options) is None:
-            yield field.name, setting
+            is_followed = values or setting == option.default or not facts.decisive
+        if not is_followed and unmet_need(option.name, options) is None:
+            yield option.name, setting
 
 
 @functools.lru_cache(maxsize=64)  # options in a row are mostly the same
