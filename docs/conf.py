@@ -63,6 +63,7 @@ SETTINGS = runpy.run_path(str(Path(__file__).with_name("settings.py")))
 
 CODE = re.compile(r"`([^`]+)`")
 CHINESE_BREAK = re.compile(r"(?<=[“”\u2e80-\uffef])\n *(?=[“”\u2e80-\uffef])")
+SIDEWAYS = re.compile(r'<(pre|p(?=><img )|math(?=[^>]*display="block"))(?=[ >])')
 FINISHED_PAGE = re.compile(r"\]\((?=(?:(?:\.\./)?see/\w+|(?:book/)?train)\.(?:html|js))")
 PARAMETER = re.compile(r"(?:^|(?<=\.  ))([a-z_]\w*(?:, [a-z_]\w*)*): ", re.MULTILINE)
 CLOSING = re.compile(r"(?<=\.)  (?=(?:Returns|Raises|Yields) )|(?<=\.)\n(?=(?:Returns|Raises) )")
@@ -157,6 +158,18 @@ def set_language(app: Any, name: str, template: str, context: dict[str, Any], tr
     context["language"] = language[:2]
 
 
+def complete_roles(
+    app: object, name: str, template: str, context: dict[str, Any], tree: object
+) -> None:
+    """Give captions of the sidebar their level, and the keyboard what moves sideways."""
+    tree_of_pages = context.get("furo_navigation_tree", "")
+    context["furo_navigation_tree"] = tree_of_pages.replace(
+        'role="heading"', 'role="heading" aria-level="2"'
+    )
+    if "body" in context:
+        context["body"] = SIDEWAYS.sub(r'<\1 tabindex="0"', context["body"])
+
+
 def setup(app: Any) -> None:
     """Connect the conversions."""
     app.add_html_math_renderer("mathml", (write_formula, None), (write_formula, None))
@@ -165,5 +178,6 @@ def setup(app: Any) -> None:
     app.connect("source-read", link_finished_pages)
     app.connect("source-read", join_chinese_lines)
     app.connect("html-page-context", set_language, priority=100)  # before the theme reads it
+    app.connect("html-page-context", complete_roles, priority=900)  # behind the theme
     BOOK["setup"](app)
     app.connect("build-finished", copy_finished_pages)

@@ -79,9 +79,14 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
         if page.stat().st_size > 600_000 and page.parent.name != "see"
     ]
     assert large == []
+    chapter = (tmp_path / "book" / "03-self-attention.html").read_text(encoding="utf-8")
+    assert 'role="heading" aria-level=' in chapter and 'role="heading">' not in chapter
+    assert '<p tabindex="0"><img' in chapter and "<p><img" not in chapter
+    displays = re.findall(r'<math[^>]*display="block"', chapter)
+    assert displays and all("tabindex" in display for display in displays)
     for name in ("index", "index.zh"):
         front = (tmp_path / f"{name}.html").read_text(encoding="utf-8")
-        assert front.index('<div class="sentence"><script') < front.index("<pre>")
+        assert front.index('<div class="sentence"><script') < front.index("<pre")
         doors = re.findall(r'href="([^"]+)"', front.partition('class="doors"')[2][:700])[:3]
         assert len(doors) == 3 and all((tmp_path / door).is_file() for door in doors)
         assert re.search(r'<p class="commit">\d{4}-\d\d-\d\d · [0-9a-f]{8}</p>', front)
@@ -105,7 +110,7 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     assert re.search(r'<html[^>]* lang="en"', english)
     chapter = (tmp_path / "book" / "06-positions.zh.html").read_text(encoding="utf-8")
     side_bar, _, text = chapter.partition("<article")
-    prose = re.sub(r"<pre>.*?</pre>", "", text, flags=re.DOTALL)
+    prose = re.sub(r"<pre.*?</pre>", "", text, flags=re.DOTALL)
     assert re.search(r"[。，\u4e00-\u9fff]\n[\u4e00-\u9fff]", prose) is None
     assert "搜索" in side_bar and "活的教程" in side_bar and "Positions" not in side_bar
     twin = (tmp_path / "book" / "06-positions.html").read_text(encoding="utf-8")
