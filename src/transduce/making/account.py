@@ -147,7 +147,7 @@ class Account:
         )
         facts["columns"] = "; ".join(self.facts["columns"])
         names = ["read", *(name for name in ("columns", "swapped", "dropped") if facts[name])]
-        names += ["split", "speed", "choice"]
+        names += ["split", "speed", "started" if facts.get("start") else "choice"]
         names += ["order"] if facts["order"] else []
         names += ["tried"] if facts["tried"] else []
         names += ["synthetic"] if facts["synthetic"] else []
@@ -245,6 +245,7 @@ def account_of(model: Run, evaluation: Evaluation, plan: Plan, interrupted: bool
         "minutes": plan.request.minutes,
         "speed": round(plan.tokens_per_second),
         "candidate": plan.request.start if plan.candidate == START else plan.candidate,
+        "start": plan.request.start if plan.candidate == START else "",
         "failure": plan.failure,
         "order": ", ".join(f"{name} {lost:.1f}" for name, lost in plan.order if lost < math.inf),
         "tried": ", ".join(f"{name} {score:.1f}" for name, score in plan.tried.items()),
