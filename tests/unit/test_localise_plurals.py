@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from helpers.localised_document import Output
+from helpers.localised_document import Output, localised_document
 from transduce import DecodingOptions
 from transduce.localise.document import Document, document_with
 from transduce.localise.formats import read_document
@@ -102,3 +102,21 @@ def test_forms_are_recalled() -> None:
 )
 def test_numbers_of_categories(language: str, samples: dict[str, str]) -> None:
     assert {name: form.sample for name, form in categories(language).items()} == samples
+
+
+XCSTRINGS_FORMS = """{"sourceLanguage": "en", "strings": {"n": {"localizations": {"en":
+{"variations": {"plural": {"one": {"stringUnit": {"state": "translated", "value": "%lld file"}},
+"other": {"stringUnit": {"state": "translated", "value": "%lld files"}}}}}}}}, "version": "1.0"}"""
+QT_FORMS = """<TS version="2.1" language="ru"><context><name>a</name><message numerus="yes">
+<source>%n files</source><translation type="unfinished">
+<numerusform></numerusform><numerusform></numerusform><numerusform></numerusform></translation>
+</message></context></TS>"""
+
+
+@pytest.mark.parametrize(("name", "text"), [("a.xcstrings", XCSTRINGS_FORMS), ("a.ts", QT_FORMS)])
+def test_forms_of_xcstrings_and_qt_get_a_number_of_their_own(name: str, text: str) -> None:
+    document = read_document(name, text.encode(), target_language="ru")
+    made = localised_document(document, "ru", inflected, DecodingOptions()).decode()
+    texts = re.findall(r"%(?:n|lld) (файл\w*)", made)
+    assert texts[-2:] == ["файла", "файлов"] or {"файла", "файлов"} < {*texts}
+    assert name != "a.ts" or texts == ["файл", "файла", "файлов"]

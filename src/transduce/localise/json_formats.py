@@ -20,10 +20,11 @@ from transduce.localise.document import (
     Segment,
     Span,
     State,
+    form_key,
 )
 from transduce.localise.languages import of_other_languages
 from transduce.localise.message_format import message_at
-from transduce.localise.plurals import CATEGORY_NAMES, HEAD, origins
+from transduce.localise.plurals import CATEGORY_NAMES, HEAD, categories, origins
 from transduce.localise.units import (
     Member,
     Unit,
@@ -225,6 +226,10 @@ class _JsonLayout:
             flags=FLAGS,
             target=texts[0].strip(),
             state=state if all(texts) else "missing",
+        ).with_forms(
+            (name, form.sample)
+            for name, form in categories(self.language).items()
+            if group.made.get(name) == origin
         )
 
     def edits(self, targets: Mapping[str, str]) -> Iterator[Edit]:
@@ -233,7 +238,8 @@ class _JsonLayout:
         new: dict[str, Any] = {}
         for group in self.groups:
             for name, origin in group.made.items():
-                target = targets.get(self.key(group, origin))
+                key = self.key(group, origin)
+                target = targets.get(form_key(key, name), targets.get(key))
                 before, core, after = framed(group.sources[origin])
                 raw = json_literal(before + (target or core) + after, self.decoded)
                 mark = '"new"' if target is None else '"needs_review"'

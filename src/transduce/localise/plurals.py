@@ -162,6 +162,11 @@ def number_of_forms(language: str | None) -> int:
     return int(rule_of(language or "en").removeprefix("nplurals=")[0])
 
 
+def samples_of(language: str | None) -> tuple[str, ...]:
+    """A number of each form of the whole numbers of a language."""
+    return _samples(rule_of(language or "en"))
+
+
 def gettext_forms(header: str, language: str | None, number: int) -> list[PluralForm]:
     """Forms of the rule in a header; without a rule, those of the language if they have as many as
     `number`, else the first form is of 1 alone."""

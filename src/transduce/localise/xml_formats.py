@@ -16,10 +16,11 @@ from transduce.localise.document import (
     Segment,
     Span,
     State,
+    form_key,
 )
 from transduce.localise.inline import escaped, from_markup, parts_of
 from transduce.localise.languages import of_other_languages
-from transduce.localise.plurals import CATEGORY_NAMES, number_of_forms
+from transduce.localise.plurals import CATEGORY_NAMES, number_of_forms, samples_of
 from transduce.localise.units import Member, Unit, document_of, shortened, unit_in_place
 from transduce.localise.xliff import read_xliff
 from transduce.localise.xml import Element, Text, blank_before, read_xml, xml_text
@@ -195,22 +196,30 @@ def _qt_unit(
         target=texts[0] if texts else "",
         state=state if texts and all(texts) else "missing",
     )
+    n_forms = number_of_forms(language)
+    is_new = is_numerus and not any(texts) and len(forms) != n_forms
+    if is_new or (is_numerus and len(forms) == n_forms):
+        segment = segment.with_forms(
+            (str(i), sample) for i, sample in enumerate(samples_of(language))
+        )
 
     def write(targets: Mapping[str, str]) -> Iterator[Edit]:
-        (target,) = targets.values()
-        raw = text.written(key, target, decoded)
-        n_forms = number_of_forms(language)
-        if is_numerus and not any(texts) and len(forms) != n_forms:
-            raw = f"<numerusform>{raw}</numerusform>" * n_forms
+        by_form = [
+            text.written(key, targets.get(form_key(key, str(i)), targets[key]), decoded)
+            for i in range(max(n_forms, len(forms)))
+        ]
+        raw = by_form[0]
+        if is_new:
+            raw = "".join(f"<numerusform>{form}</numerusform>" for form in by_form[:n_forms])
         if translation is None:
             new = f'{blank_before(source)}<translation type="unfinished">{raw}</translation>'
             yield Edit(Span(source.span.end, source.span.end), new)
             return
         yield translation.with_attribute("type", "unfinished")
         if forms and (any(texts) or len(forms) == n_forms):
-            for form, present in zip(forms, texts, strict=True):
+            for form, present, written in zip(forms, texts, by_form, strict=False):
                 if not present or all(texts):
-                    yield form.with_content(raw)
+                    yield form.with_content(written)
         else:
             yield translation.with_content(raw)
 
