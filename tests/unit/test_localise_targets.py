@@ -211,6 +211,19 @@ def test_a_target_that_cannot_be_filled_in_is_kept_aside(
     assert {s.key: s.source for s in values} == {"a.x": "ONE TEXT", "b.y": "Zwei"}
 
 
+@pytest.mark.parametrize("option", ["--review", "--xliff", "--report"])
+def test_results_do_not_replace_documents(
+    repository: Repository, option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = repository.write("a.html", "<p>One text</p>")
+    options = [option, str(page)]
+    if option == "--report":
+        options += ["--output", str(repository.top / "out")]
+    assert main(["localise", "-", str(page), "--pseudo", *options]) == 2
+    assert "a.html is an input, which this would replace" in capsys.readouterr().err
+    assert page.read_text() == "<p>One text</p>"
+
+
 def test_a_base_is_no_target(repository: Repository, capsys: pytest.CaptureFixture[str]) -> None:
     base = repository.write("en.json", '{"a": "One text"}')
     command = ["localise", "-", str(base), "--target", str(base), "--in-place", "--pseudo"]

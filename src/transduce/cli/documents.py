@@ -6,7 +6,7 @@ import itertools
 import logging
 import os
 import shutil
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
@@ -263,6 +263,13 @@ def documents_of(
         if target.exists() and target.samefile(file):
             raise SettingError(f"{target} is the document itself; give --in-place")
     return {file: targets[file] for file in documents}, {file: targets[file] for file in others}
+
+
+def check_apart(results: Iterable[Path], inputs: Sequence[Path]) -> None:
+    """Raise SettingError for a result that would replace an input."""
+    for path in results:
+        if path.exists() and any(file.exists() and path.samefile(file) for file in inputs):
+            raise SettingError(f"{path} is an input, which this would replace; give another name")
 
 
 def targets_of(

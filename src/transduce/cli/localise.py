@@ -110,6 +110,8 @@ def localise(
     needs_run = not (check or pseudo or merge or ((xliff or memory) and not has_run))
     files = files if needs_run else (run, *files)  # a `-` for the run is no argument
     documents, others = steps.documents_of(files, output, in_place or check, xliff, format)
+    inputs = (*documents, *others, *memory, *filter(None, (merge, glossary)))
+    steps.check_apart(filter(None, (xliff, report)), inputs)
     tools_time = steps.newest((run if needs_run else None, merge, glossary, *memory))
     if output is not None and only == "missing" and not (pseudo or target):
         documents = steps.outdated(documents, tools_time)
