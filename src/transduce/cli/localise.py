@@ -116,13 +116,11 @@ def localise(
     if output is not None and only == "missing" and not (pseudo or target):
         documents = steps.outdated(documents, tools_time)
     if needs_run and documents:
-        languages = (source_language, target_language)
         translate, source_language, target_language = steps.translation_by(
-            run, *languages, decoding, machine, glossary
+            run, source_language, target_language, decoding, machine, glossary
         )
     else:
-        reason = "the memory has no match" if memory else ""
-        translate = steps.without_run(pseudo, merge, reason)
+        translate = steps.without_run(pseudo, merge, "the memory has no match" if memory else "")
     lasts = steps.targets_of(documents, target, target_language)
     documents = steps.below(output, lasts) or documents
     states, languages = steps.STATES["all" if check else only], (source_language, target_language)

@@ -13,6 +13,7 @@ from typing import get_args
 from transduce.engine.library import engine_library
 from transduce.errors import SettingError
 from transduce.nn.precision import Precision, address_of
+from transduce.settings.sections import did_you_mean
 
 logger = logging.getLogger("transduce")
 
@@ -36,6 +37,7 @@ def listed_precisions(precision: str) -> tuple[Precision, ...]:
         known = ", ".join((*PRECISIONS, AUTO))
         raise SettingError(
             f"precision {wrong[0]!r} is not one of {known}, or a list such as auto:float32,bf16"
+            f"{did_you_mean(wrong[0], (*PRECISIONS, AUTO))}"
         )
     if len(names) > 1 and not precision.startswith(AUTO):
         raise SettingError(f"precision {precision!r} names several; write auto:{precision}")
