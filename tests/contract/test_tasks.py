@@ -221,7 +221,7 @@ def speech_synthesis(path: Path) -> Case:
         "speaking": {"seconds_per_token": 0.1, "rounds": 2},
         "evaluation": {"validation_texts": 2},
     }
-    return Case(recipe, ["abc", "d", "aÿb", "abcdeabc"])
+    return Case(recipe, ["abc", "d", "aeb", "abcdeabc"])  # a voice refuses unknown characters
 
 
 CASES: dict[str, Callable[[Path], Case]] = {

@@ -229,7 +229,7 @@ def test_what_has_no_place_in_the_new_output_is_kept_aside(
     assert "OPEN IT" in out.read_text()
     assert (out.parent / f"{name}.~1~").read_text() == last
     error = capsys.readouterr().err
-    assert f"{out}: it was changed by hand" in error and named in error
+    assert f"{out}: the new one has no place for what" in error and named in error
     command.edit(name, *(text.replace("OPEN", "OPEN IT") for text in edit))
     command(name, source.replace("Open", "Open both"))
     assert (out.parent / f"{name}.~2~").exists() and (out.parent / f"{name}.~1~").exists()

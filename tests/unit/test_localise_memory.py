@@ -271,7 +271,7 @@ def test_columns_of_a_glossary() -> None:
         ("en,fr,es\nfile,fichier,archivo\n", "no column de; its first row names en, fr, es"),
         ("en,de\nfile,Datei\nfile,Akte\n", "row 3 of the glossary has another translation"),
         ("en,de\nfile,\n", "no terms of both en and de"),
-        (f"en,de\n{'x' * 200_000},Datei\n", "the glossary is not CSV"),
+        ('en,de\n"file,Datei\n', "the glossary is not CSV"),
     ],
 )
 def test_columns_that_give_no_glossary(text: str, message: str) -> None:

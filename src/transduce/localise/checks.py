@@ -232,7 +232,7 @@ def read_entries(text: str, is_csv: bool) -> dict[str, str]:
 
 def _check_rows(text: str, is_csv: bool) -> Iterator[tuple[str, str]]:
     if is_csv:
-        rows: Iterator[list[str]] = csv.reader(io.StringIO(text))
+        rows: Iterator[list[str]] = csv.reader(io.StringIO(text), strict=True)
     else:
         rows = (line.split("\t") for line in text.splitlines() if line.strip())
     try:

@@ -54,7 +54,7 @@ def in_columns(text: str, source: str | None, target: str | None) -> dict[str, s
     columns or entries of both.
     """
     try:
-        rows = list(csv.reader(io.StringIO(text)))
+        rows = list(csv.reader(io.StringIO(text), strict=True))
     except csv.Error as error:
         raise DataError(f"the glossary is not CSV: {error}") from None
     names = [name.strip() for name in rows[0]] if rows else []
