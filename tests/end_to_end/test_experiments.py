@@ -166,7 +166,7 @@ def test_wide_dot_products_need_the_division_and_additive_ones_cost_more(tmp_pat
 def test_the_page_has_every_experiment_and_its_picture(page: str) -> None:
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
     assert sorted(re.findall(r"^python examples/(\w+)\.py$", text, re.MULTILINE)) == SCRIPTS
-    assert sorted(re.findall(r"\]\(experiments/(\w+)\.(?:svg|png)\)", text)) == SCRIPTS
+    assert sorted(re.findall(r"\]\(\.\./experiments/(\w+)\.(?:svg|png)\)", text)) == SCRIPTS
 
 
 def test_pictures_are_small() -> None:

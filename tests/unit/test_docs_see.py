@@ -1,5 +1,6 @@
 """Pictures and commands of the book: as the script draws them, and parsed."""
 
+import json
 import re
 import shlex
 import shutil
@@ -10,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from transduce.cli.main import build_app
+from transduce.explain.live import stack_facts
+from transduce.nn.stack_configs import TransformerConfig
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -113,6 +116,17 @@ def test_committed_pages_are_what_the_script_makes(tmp_path: Path) -> None:
     for name in made:
         kept = (DOCS / "see" / name).read_text(encoding="utf-8")
         assert kept == (tmp_path / name).read_text(encoding="utf-8"), "run docs/see/pages.py"
+
+
+@pytest.mark.parametrize("name", ["music.html", "copy.html", "paper.html", "speller.html"])
+def test_models_of_committed_pages_state_the_facts_of_their_stacks(name: str) -> None:
+    """The script keeps the model of a page: a new fact is written into it, or it is made anew."""
+    page = (DOCS / "see" / name).read_text(encoding="utf-8")
+    (model,) = re.findall(r'<script id="model" type="application/json">(.*?)</script>', page)
+    facts = stack_facts("encoder", TransformerConfig(), 128)
+    assert facts["kind"] == "transformer"
+    for stack in json.loads(model)["stacks"].values():
+        assert stack.keys() == facts.keys() and stack["kind"] == facts["kind"]
 
 
 @pytest.mark.parametrize(
