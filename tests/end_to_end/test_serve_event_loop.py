@@ -134,9 +134,9 @@ LARGE = {
     ),
     "embeddings": Large("/v1/embeddings", as_json(model="vectors", input=["ab"] * 1000)),
     "long text to embed": Large("/v1/embeddings", as_json(model="vectors", input="a b " * 4900)),
-    "ranks": Large("/rerank", as_json(query="a", texts=["ab"] * 999, return_text=True)),
-    "labels": Large("/predict", as_json(inputs=[["a"]] * 1000)),
-    "inputs": Large("/predict", as_json(inputs=[["a"]] * 200_000)),
+    "labels": Large("/api/predict", as_json(model="labels", inputs=[["a"]] * 1000)),
+    "inputs": Large("/api/predict", as_json(model="labels", inputs=[["a"]] * 90_000)),
+    "no such path": Large("/nowhere", lambda: b"a" * 20_000_000),
     "terms of the page": Large(
         "/page/translate",
         as_json(
@@ -187,6 +187,8 @@ LARGE = {
     "origin": Large("/v2/glossaries", as_json(a=1), JSON, {"Origin": "http://" + ":" * 90_000}),
 }
 
+UNKNOWN = ("name of a model", "name in a path", "name with dashes", "no such path")
+
 
 @pytest.fixture(scope="module")
 def several(de_en: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
@@ -209,6 +211,7 @@ def test_large_requests_never_hold_the_event_loop_up(several: Served, name: str)
     lines = len(several.lines)
     status, answer = send(several, LARGE[name])
     assert status < 500, answer
+    assert status != 404 or name in UNKNOWN, answer
     several.translated("Rot.")
     blocked = [line for line in several.lines[lines:] if BLOCKED in line]
     assert not blocked, blocked

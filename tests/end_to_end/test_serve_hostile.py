@@ -294,3 +294,11 @@ def test_memory_stays(de_en: Path) -> None:
         before = resident(server)
         some_requests(2500)
         assert resident(server) <= 1.02 * before + 2000
+
+
+@pytest.mark.parametrize(("path", "status"), [("/nowhere", 404), ("/translate", 413)])
+def test_an_early_answer_reaches_a_client_that_sends_first(
+    server: Served, path: str, status: int
+) -> None:
+    answer = raw(server, post(path, b"a" * 20_000_000))
+    assert answer.startswith(b"HTTP/1.1 %d " % status) and b"error" in answer

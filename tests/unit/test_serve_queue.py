@@ -391,3 +391,30 @@ def test_a_run_that_cannot_be_loaded_again_is_named() -> None:
             assert raised.value.status == 500
     finally:
         queue.close()
+
+
+def test_a_run_that_left_before_a_waiter_saw_it_is_loaded_again() -> None:
+    loads: list[Upper] = []
+    waiter = threading.current_thread()
+
+    class Late(threading.Condition):
+        """A waiter wakes after the first run has left."""
+
+        def wait(self, timeout: float | None = None) -> bool:
+            notified = super().wait(timeout)
+            while threading.current_thread() is waiter and (not loads or queue._leaving):
+                assert super().wait(60)
+            return notified
+
+    def load() -> Any:
+        loads.append(Upper())
+        queue._leaving = len(loads) == 1
+        return loads[-1]
+
+    queue = Queue("de-en", load, Metrics(), lazy=True)
+    queue._changed = Late()
+    queue.start()
+    try:
+        assert queue.loaded_run() is loads[1]
+    finally:
+        queue.close()

@@ -142,7 +142,8 @@ class Queue:
 
     load: makes the run; called in the thread.  failed: called in the thread with the error of a run
     that cannot be loaded.  lazy: load it when a request first needs it; it may `leave`, and a
-    failure to load is answered to the requests.
+    failure to load is answered to the requests.  turn: held while the run is loaded and entered
+    here, so that another that loads counts it.
     """
 
     def __init__(
@@ -153,6 +154,7 @@ class Queue:
         max_waiting: int = 2000,
         failed: Callable[[BaseException], None] = lambda error: None,
         lazy: bool = False,
+        turn: contextlib.AbstractContextManager[Any] | None = None,
     ) -> None:
         self.name = name
         self.run: Worker | None = None
@@ -164,7 +166,9 @@ class Queue:
         """Time of the last batch."""
         self.is_lazy = lazy
         self._wanted = self._leaving = self._has_answered = False
+        self._n_failures = 0  # to load
         self._load = load
+        self._turn = turn or contextlib.nullcontext()
         self._metrics = metrics
         self._max_waiting = max_waiting
         self._failed = failed
@@ -184,11 +188,19 @@ class Queue:
         """The run; waits for a lazy one, in a thread that may.  Raises RequestError 503 while it is
         loading, 500 where it cannot be loaded."""
         with self._changed:
-            if self.is_lazy and self.run is None:
-                self._wanted = True
-                self._changed.notify_all()
-                self._changed.wait_for(lambda: not self._wanted or self._closed, ROOM_SECONDS)
-            run, has_failed = self.run, self.is_lazy and not (self._wanted or self._closed)
+            n_failures = self._n_failures
+
+            def is_settled() -> bool:
+                if self.run is not None or self._n_failures > n_failures or self._closed:
+                    return True
+                if not self._wanted:  # not yet, or the run has left again meanwhile
+                    self._wanted = True
+                    self._changed.notify_all()
+                return False
+
+            if self.is_lazy:
+                self._changed.wait_for(is_settled, ROOM_SECONDS)
+            run, has_failed = self.run, self._n_failures > n_failures
         if run is None and has_failed:
             raise self._unloadable()
         if run is None:
@@ -366,7 +378,8 @@ class Queue:
     def _work(self) -> None:
         while self._is_needed():
             try:
-                self.run = run = self._load()
+                with self._turn:
+                    self.run = run = self._load()
             except BaseException as error:
                 if not (self.is_lazy and isinstance(error, Exception)):
                     self._failed(error)
@@ -408,6 +421,7 @@ class Queue:
         logger.error("%s: %s", self.name, error if known else place_of(error))
         with self._changed:
             jobs, self._wanted = [*self._jobs], False
+            self._n_failures += 1
             self._jobs.clear()
             self._changed.notify_all()
         for job in jobs:

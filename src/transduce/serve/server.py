@@ -1,6 +1,7 @@
 """The process: application of all dialects, socket, signals, end."""
 
 import asyncio
+import contextlib
 import logging
 import signal
 import socket
@@ -20,6 +21,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 import transduce
@@ -85,9 +87,47 @@ def build_application(service: Service) -> Starlette:
     return Starlette(
         routes=[Mount(prefix, routes=routes), *health] if prefix else routes,
         exception_handlers={HTTPException: router_error, Exception: fault},
-        middleware=[cors],
+        middleware=[Middleware(_WholeBody), cors],
         lifespan=lifespan,
     )
+
+
+UNREAD, UNREAD_PART = 30.0, 5.0
+"""Seconds for the rest of a body behind an early answer, and for a part of it."""
+
+
+class _WholeBody:
+    """Reads the rest of a body that was answered early, by a refusal, before the answer ends.
+
+    A connection that closes on bytes not read is reset, and the client loses the answer.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request as the application does."""
+        # a client that waits for 100 Continue sends no body after another answer
+        is_unread = scope["type"] == "http" and b"expect" not in dict(scope["headers"])
+
+        async def received() -> Message:
+            nonlocal is_unread
+            message = await receive()
+            is_unread = is_unread and message.get("more_body", False)
+            return message
+
+        async def sent(message: Message) -> None:
+            is_body = message["type"] == "http.response.body"
+            if is_unread and is_body and not message.get("more_body", False):
+                await send({**message, "more_body": True})
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(UNREAD):
+                        while is_unread:
+                            await asyncio.wait_for(received(), UNREAD_PART)
+                message = {"type": "http.response.body"}
+            await send(message)
+
+        await self._app(scope, received, sent)
 
 
 def openapi(endpoints: Sequence[tuple[Dialect, Endpoint]], prefix: str) -> dict[str, Any]:

@@ -96,6 +96,7 @@ class Service:
                 settings.max_waiting,
                 self._failed,
                 spec.in_folder or settings.memory is not None,
+                self._loading,
             )
             for spec in specs
         }
@@ -443,17 +444,16 @@ class Service:
                 self.metrics.count("untranslated_total", reason=record.cause)
 
     def _load(self, load: Callable[[Path], Run], path: Path) -> Worker:
-        """The worker of a run; made in turn, since `ast.parse`, which reading a recipe needs, may
+        """The worker of a run; called in turn, since `ast.parse`, which reading a recipe needs, may
         fail in two threads at once (CPython 3.11).  Others leave until the bound of memory has room
         for it."""
-        with self._loading:
-            most, size = self.settings.memory, run_bytes(path)
-            while most is not None and (loaded := [q for q in self._queues.values() if q.run]):
-                sizes = [run_bytes(self.specs[queue.name].path) for queue in loaded]
-                if sum(sizes) + size <= most * 1_000_000:
-                    break
-                min(loaded, key=lambda queue: queue.used).leave()
-            return Worker(load(path))
+        most, size = self.settings.memory, run_bytes(path)
+        while most is not None and (loaded := [q for q in self._queues.values() if q.run]):
+            sizes = [run_bytes(self.specs[queue.name].path) for queue in loaded]
+            if sum(sizes) + size <= most * 1_000_000:
+                break
+            min(loaded, key=lambda queue: queue.used).leave()
+        return Worker(load(path))
 
     def _failed(self, error: BaseException) -> None:
         self.failure = self.failure or error
