@@ -290,9 +290,9 @@ def test_memory_stays(de_en: Path) -> None:
                 else:
                     server.ask("/translate", {"q": text, "source": "de", "target": "en"})
 
-        some_requests(500)
+        some_requests(3000)  # batches of each size come to their buffers: 282 MB, then 293
         before = resident(server)
-        some_requests(2500)
+        some_requests(2000)
         assert resident(server) <= 1.02 * before + 2000
 
 
