@@ -230,8 +230,9 @@ class _Pool:
 
     def _start(self, worker: _Worker) -> None:
         # A shard is given to an actor that has begun, never to one that waits for room.
-        # Ray repeats the call until the actor lives: an actor out of reach does not end it.
-        ready = worker.actor.ready.options(max_task_retries=-1)
+        # Where the model has been loaded once, Ray repeats the call until the actor lives.
+        retries = -1 if self._totals.workers else DEATHS - 1
+        ready = worker.actor.ready.options(max_task_retries=retries)
         self._busy[ready.remote()] = worker
 
     def _assign(self) -> None:
@@ -272,7 +273,12 @@ class _Pool:
     def _died(self, worker: _Worker, shard: Shard | None, error: str) -> None:
         worker.deaths += 1
         if shard is None:
-            raise RunError(f"the model cannot be loaded: the worker died; {error}")
+            if not self._totals.workers:
+                raise RunError(
+                    f"the model cannot be loaded: the worker died {DEATHS} times; {error}"
+                )
+            self._start(worker)
+            return
         deaths = self._deaths[shard.source]
         deaths[worker.machine] += 1
         logger.warning("%s: a worker died on %s", shard.source, worker.machine)
