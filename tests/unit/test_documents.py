@@ -123,7 +123,8 @@ def test_encoded_once_with_marks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     def get(mark: str) -> EncodedDocuments:
         return cached_documents(texts, coding_of_texts(SIDE), tmp_path / "cache", mark)
 
-    for data in (get("1"), get("1"), EncodedDocuments.of_texts(list(texts()), letters)):
+    rows = coding_of_texts(SIDE).encode(list(texts()))
+    for data in (get("1"), get("1"), EncodedDocuments.of_rows(*rows)):
         assert len(data) == 3
         assert data.n_bytes == 10  # ä has two
         rows = [data.tokens[a:b].tolist() for a, b in itertools.pairwise(data.offsets)]

@@ -15,8 +15,9 @@ from torch import Tensor
 
 from helpers.native import EACH_ENGINE
 from helpers.predictors import generator_of, natively
-from transduce.data.documents import EncodedDocuments
+from transduce.data.documents import EncodedDocuments, coding_of_texts
 from transduce.data.packing import PackedBatches
+from transduce.data.ragged_rows import Side
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.window import WindowedState
 from transduce.models.decoder_only import DecoderOnly, DecoderOnlyConfig, build_decoder_only
@@ -92,6 +93,11 @@ def some_texts(lengths: Sequence[int]) -> list[str]:
     return ["".join(chance.choices("abcdefgh", k=n)) for n in lengths]
 
 
+def encoded(texts: Sequence[str]) -> EncodedDocuments:
+    coding = coding_of_texts(Side(CHARACTERS.encode_batch, CHARACTERS.size))
+    return EncodedDocuments.of_rows(*coding.encode(texts))
+
+
 def token_losses(model: DecoderOnly, ids: list[int]) -> Tensor:
     """(t,) of one document by itself: BOS and ids, each followed by the next, EOS at the end."""
     logits = model(Padded.unpadded(torch.tensor([[BOS, *ids]])))[0]
@@ -106,7 +112,7 @@ def token_losses(model: DecoderOnly, ids: list[int]) -> Tensor:
 def test_packed_documents_have_the_losses_that_they_have_alone(positions: Any) -> None:
     texts = some_texts([3, 9, 1, 15, 4, 4, 7, 2])
     model = build(positions)
-    data = EncodedDocuments.of_texts(texts, CHARACTERS.encode_batch)
+    data = encoded(texts)
     known = {i: token_losses(model, CHARACTERS.encode(text)) for i, text in enumerate(texts)}
     batches = PackedBatches(data, 16, 32, 0)
     observed = 0.0
@@ -125,7 +131,7 @@ def test_scores_by_hand() -> None:
     texts = ["abc", "dä"]  # ä is unknown, and two bytes
     model = build()
     total = sum(token_losses(model, CHARACTERS.encode(text)).sum().item() for text in texts)
-    data = EncodedDocuments.of_texts(texts, CHARACTERS.encode_batch)
+    data = encoded(texts)
     scores = text_scores(model, PackedBatches(data, 16, 16, 0))
     assert scores["loss"] == pytest.approx(total / 7)
     assert scores["perplexity"] == pytest.approx(math.exp(total / 7))
@@ -137,7 +143,7 @@ def test_windows_side_by_side_and_sliding() -> None:
     (text,) = some_texts([29])
     ids = [BOS, *CHARACTERS.encode(text), EOS]
     model = build()
-    batches = PackedBatches(EncodedDocuments.of_texts([text], CHARACTERS.encode_batch), 8, 16, 0)
+    batches = PackedBatches(encoded([text]), 8, 16, 0)
     for stride in (0, 1, 3, 8):
         total = 0.0
         for i in range(30):  # the prediction of ids[i + 1]

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from helpers.tiny_run import reversal_pairs, tiny_task, write_tsv
 from transduce.data.batches import DataState
-from transduce.data.documents import EncodedDocuments
+from transduce.data.documents import EncodedDocuments, coding_of_texts
 from transduce.data.packing import PackedBatches
+from transduce.data.ragged_rows import Side
 from transduce.errors import SettingError
 from transduce.models.decoder_only import DecoderOnlyConfig, build_decoder_only
 from transduce.sequence import Padded
@@ -144,7 +145,8 @@ def test_language_model_without_dropout_loses_what_it_does_without_r_drop() -> N
     tokenizer = train_tokenizer(CharactersConfig(), ["abcdefgh"])
     torch.manual_seed(1)
     model = build_decoder_only(DecoderOnlyConfig(d_model=16), tokenizer.size).eval()
-    data = EncodedDocuments.of_texts(["abc", "hgfedcb", "a"], tokenizer.encode_batch)
+    coding = coding_of_texts(Side(tokenizer.encode_batch, tokenizer.size))
+    data = EncodedDocuments.of_rows(*coding.encode(["abc", "hgfedcb", "a"]))
     (batch,) = PackedBatches(data, 16, 32, 0).in_order()
     once, two = packed_loss(model, batch, 0.1), packed_loss(model, batch, 0.1, 5.0)
     torch.testing.assert_close(two.total, once.total)

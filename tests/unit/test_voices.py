@@ -100,7 +100,8 @@ def test_speakers_and_mistakes(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="'x' is unknown; the run has 'ann', 'bob'"):
         run.speak("a", speaker="x")
     assert len(run.speak("a", speaker="bob").samples)
-    (tmp_path / "en.onnx.json").write_text("{}", encoding="utf-8")
-    with pytest.raises(DataError, match="no description of a Piper voice"):
-        import_run(tmp_path / "en.onnx", tmp_path / "other")
+    for description in ("{}", "[" * 100_000):
+        (tmp_path / "en.onnx.json").write_text(description, encoding="utf-8")
+        with pytest.raises(DataError, match="no description of a Piper voice"):
+            import_run(tmp_path / "en.onnx", tmp_path / "other")
     assert not (tmp_path / "other").exists()

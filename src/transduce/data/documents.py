@@ -149,11 +149,6 @@ class EncodedDocuments:
             return None
 
     @staticmethod
-    def of_texts(texts: Sequence[str], encode: Encode) -> EncodedDocuments:
-        """Encode texts in memory."""
-        return EncodedDocuments.of_rows(*_encode(texts, encode))
-
-    @staticmethod
     def of_rows(rows: Iterable[Sequence[int]], n_bytes: int = 0) -> EncodedDocuments:
         """Documents in memory, from the ids of each."""
         ids, ends = array("i"), array("q", [0])

@@ -37,8 +37,8 @@ def plain_files(directory: Path) -> Iterator[Path]:
     if not packed:
         yield directory
         return
-    with tempfile.TemporaryDirectory() as place:
-        plain = Path(place) / directory.absolute().name
+    with tempfile.TemporaryDirectory() as temporary:
+        plain = Path(temporary) / directory.absolute().name
         plain.mkdir()
         for file in (*directory.iterdir(), *directory.absolute().parent.glob("registry.json")):
             if file.is_file() and file not in packed:

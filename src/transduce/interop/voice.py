@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from transduce.errors import DataError
+from transduce.support.files import read_json
 
 WEIGHTS, CONFIG = "voice.onnx", "voice.json"
 BEGIN, END, BETWEEN = "^", "$", "_"
@@ -18,7 +19,7 @@ def read_voice(source: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
     """
     file = source.with_name(f"{source.name}.json")
     try:
-        config = json.loads(file.read_text(encoding="utf-8"))
+        config = read_json(file)
         ids, rate = config["phoneme_id_map"], config["audio"]["sample_rate"]
         voice = config["espeak"]["voice"]
     except (OSError, ValueError, KeyError, TypeError) as error:

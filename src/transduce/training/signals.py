@@ -89,7 +89,7 @@ INTERVAL = 5.0
 
 @dataclass
 class _News:
-    """What is known of another rank: its calls and its beats, and when these last changed."""
+    """State of another rank: its calls, its beats, and the time of their last change."""
 
     host: str = ""
     calls: int = 0
