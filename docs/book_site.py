@@ -1,4 +1,4 @@
-"""What the site adds to pages: explained words, the commit of a page, a search in Chinese."""
+"""Additions of the site to pages: explained words, the commit of a page, a search in Chinese."""
 
 import html
 import json
@@ -36,7 +36,7 @@ def glossary(suffix: str) -> list[Entry]:
 
 
 def is_explained(name: str) -> bool:
-    """Whether words of a page explain themselves: chapters of the book."""
+    """True for pages whose terms are explained in place: chapters of the book."""
     return re.match(r"book/\d", name) is not None
 
 
@@ -82,25 +82,17 @@ def sentences() -> Any:
 @cache
 def commits() -> dict[str, str]:
     """Date and hash of the last commit of each file below docs; empty without git."""
-    command = [
-        "git",
-        "log",
-        "--format=*%cs · %h",
-        "--abbrev=8",
-        "--name-only",
-        "--relative",
-        "--",
-        ".",
-    ]
+    options = ["--format=*%cs · %h", "--abbrev=8", "--name-only", "--relative"]
+    command = ["git", "log", *options, "--", "."]
     try:
         log = subprocess.run(command, cwd=DOCS, capture_output=True, text=True, check=True).stdout
     except (OSError, subprocess.CalledProcessError):
         return {}
     made: dict[str, str] = {}
     for block in log.split("*")[1:]:
-        stamp, *files = block.split()[:3], *block.split()[3:]
-        for file in files:
-            made.setdefault(file, " ".join(stamp))
+        stamp, *files = block.split("\n")
+        for file in filter(None, files):
+            made.setdefault(file, stamp)
     return made
 
 

@@ -57,7 +57,7 @@ const plain = (text) =>
 const holds = (line, word) =>
   /[a-z0-9]/.test(word) ? ` ${line} `.includes(` ${word} `) : line.includes(word);
 
-// Whether a guess is right.  answer: numbers, all of which must come within `within`, or alternatives
+// True for a right guess.  answer: numbers, all of which must come within `within`, or alternatives
 // separated by |, one of which the guess holds.  wrong: alternatives that it must not hold.
 function isRight(guess, answer, within = 0.01, wrong = "") {
   const expected = numbersOf(answer);

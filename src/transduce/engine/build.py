@@ -368,8 +368,9 @@ def _digest(instructions: InstructionSet, target: Target | None = None) -> str:
     parts = [*system, *_options(instructions)]
     digest = hashlib.sha256("\0".join(parts).encode())
     directories = (SOURCES, LEARNING) if instructions.module == "learner" else (SOURCES,)
-    for path in (path for directory in directories for path in sorted(directory.iterdir())):
-        digest.update(f"\0{path.name}\0".encode() + path.read_bytes())
+    for directory in directories:
+        for path in sorted(directory.iterdir()):
+            digest.update(f"\0{path.name}\0".encode() + path.read_bytes())
     return digest.hexdigest()[:16]
 
 

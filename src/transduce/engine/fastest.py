@@ -24,7 +24,7 @@ ROWS, INPUTS, OUTPUTS = 16, 1024, 2048
 SECONDS = 0.1
 """Time of all products; packing the matrices takes as long at most."""
 MARGIN = 1.05
-"""How much faster a precision must be than one that rounds less."""
+"""Least ratio of the speed of a precision to that of one that rounds less."""
 
 
 def listed_precisions(precision: str) -> tuple[Precision, ...]:

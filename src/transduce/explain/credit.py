@@ -511,5 +511,5 @@ def _apart(
 ) -> tuple[float, dict[str, list[Tensor]]]:
     """The difference of logits of a pass, and its hidden states."""
     with record_tensors(model) as recorded:
-        row = model(*call)[0, choice.row].float()
-    return float(row[choice.written] - row[choice.rival]), recorded.hidden
+        difference = _difference(model(*call), choice)
+    return float(difference), recorded.hidden

@@ -51,6 +51,7 @@ def learner_page() -> str:
     facts = {
         "words": json.loads(static("transduce.web", "learner_words.json")),
         "sources": _packed(json.dumps(sources()).encode()),
+        "scripts": WORKER,
         **worker_facts(),
     }
     page = static("transduce.web", "learner.html")

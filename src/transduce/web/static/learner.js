@@ -53,11 +53,7 @@ function stepBytes(step, rate, { optimizer: o = {}, clip_norm = 0, ema = 0 }) {
 class Learner {
   // model, training: settings named as in a recipe, with the sizes of the vocabularies.
   static async load(model, training, modules) {
-    const bytes = canRelax() ? modules.relaxed : modules.plain,
-      nothing = new Proxy({}, { get: () => () => 0 });
-    if (!WebAssembly.validate(bytes)) throw new TypeError(NO_SIMD);
-    const { instance } = await WebAssembly.instantiate(bytes, { wasi_snapshot_preview1: nothing });
-    return new Learner(model, training, new Engine(instance));
+    return new Learner(model, training, await Engine.load(modules));
   }
   constructor(model, training, engine) {
     Object.assign(this, { model, training, engine, steps: 0 });

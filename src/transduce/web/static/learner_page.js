@@ -35,7 +35,7 @@ class Worked {
   constructor(onevent) {
     this.waiting = new Map();
     this.worker = sources.then((texts) => {
-      const parts = ["tokenizers", "translator", "learner", "table", "saving", "study", "lesson"].map((name) => texts[name]),
+      const parts = page.scripts.map((name) => texts[name]),
         { words: _, ...facts } = page,
         script = `const page = ${JSON.stringify(facts)};\n${parts.join("\n")}`,
         worker = new Worker(URL.createObjectURL(new Blob([script], { type: "text/javascript" })));
@@ -57,9 +57,6 @@ class Worked {
       this.waiting.set(id, { done, failed });
       worker.postMessage({ id, kind, ...request });
     });
-  }
-  async end() {
-    (await this.worker).terminate();
   }
 }
 // Run work, and show what it refuses; the state stays as it is.
@@ -181,6 +178,7 @@ async function open(request) {
   if (state.running) await trainer.call("pause");
   const opened = await guarded(() => trainer.call("open", request));
   if (!opened) return false;
+  opened.name = request.name;
   Object.assign(state, { opened, text: request.text, shown: opened, report: undefined });
   ["training", "keep"].forEach((id) => ($(`#${id}`).hidden = false));
   $("#report").hidden = $("#kept").hidden = true;
@@ -240,7 +238,7 @@ function drawTraining() {
   fill($("#samples"), [t("source"), t("wanted"), t("written")], rows.map(([source, target, written]) => [source, target, cellOf(written || "—", written === target ? "right" : "wrong")]));
   $("#maps").replaceChildren(...maps.map(({ head, numbers }) => mapFigure(t("head", head + 1), queries, keys, numbers)));
 }
-// What it has learnt, and what not, in words.
+// Learnt and not learnt, in words.
 function drawReport() {
   const { report } = state;
   $("#report").hidden = !report;
@@ -266,8 +264,6 @@ function draw() {
   document.querySelectorAll("[data-t]").forEach((each) => (each.textContent = t(each.dataset.t)));
   $("#language").textContent = t("language");
   ["table", "dials"].forEach((name) => ($(`#tab-${name}`).textContent = t(name)));
-  $("#example").textContent = t("example");
-  if (!state.running) $("#train").textContent = t("train");
   drawAccount();
   drawTraining();
   drawReport();
@@ -349,10 +345,7 @@ $("#train").onclick = async () => {
     seed = Number($("#seed").value);
   if (!(minutes > 0 && minutes <= 600) || !Number.isInteger(seed) || seed < 0) return guarded(() => Promise.reject(Object.assign(new Error("wrongNumber"), { parts: [] })));
   const request = { text: state.text, pair: state.account.pair, seed, minutes, name: $("#name").value.trim() || t("model") };
-  if (await open(request)) {
-    state.opened.name = request.name;
-    train();
-  }
+  if (await open(request)) train();
   return undefined;
 };
 $("#pause").onclick = () => (state.running ? trainer.call("pause") : train());
@@ -379,7 +372,7 @@ for (const [name, other] of [["table", "dials"], ["dials", "table"]]) {
 }
 document.addEventListener("visibilitychange", () => document.hidden && state.running && keepState());
 
-// What an earlier visit left: a training to go on with, or a table.
+// Remains of an earlier visit: a training to go on with, or a table.
 async function offerKept() {
   const [training, table] = await Promise.all(["training", "table"].map((key) => kept("readonly", (store) => store.get(key))));
   if (table && !training) {
@@ -397,7 +390,6 @@ async function offerKept() {
     $("#name").value = training.name;
     $("#minutes").value = Number(training.minutes.toFixed(1));
     if (!(await open(training))) return;
-    state.opened.name = training.name;
     if (state.shown.progress < 1) train();
     else {
       state.report = await guarded(() => trainer.call("examine"));

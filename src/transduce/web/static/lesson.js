@@ -74,7 +74,7 @@ class TaskStudy extends Study {
       written = this.write(lines);
     return lines.filter((line, k) => String(TASKS[this.dials.task](line)) === String(written[k])).length / count;
   }
-  // What is written for a line, and the weights of all heads on the way.
+  // The answer to a line, and the weights of all heads on the way.
   look(text) {
     const line = [...text].flatMap((sign) => (sign === "+" ? [PLUS] : /[0-9]/.test(sign) ? [DIGIT + Number(sign)] : [])),
       show = (ids) => ids.map((id) => (id === PLUS ? "+" : id >= DIGIT ? String(id - DIGIT) : id === BOS ? "↦" : "␣"));
@@ -100,8 +100,9 @@ class TaskStudy extends Study {
   facts() {
     const facts = super.facts();
     if (this.dials.task === "repeat") {
-      this.induction.push([facts.step, this.inductionScores().map(({ score }) => score)]);
-      facts.induction = { names: this.inductionScores().map(({ name }) => name), curve: thinned(this.induction) };
+      const scores = this.inductionScores();
+      this.induction.push([facts.step, scores.map(({ score }) => score)]);
+      facts.induction = { names: scores.map(({ name }) => name), curve: thinned(this.induction) };
     }
     return facts;
   }
@@ -117,7 +118,7 @@ const HANDLERS = {
   open: async (request) => {
     study = await TableStudy.open(request);
     if (request.numbers) study.restore(request);
-    return { ...study.facts(), candidate: study.candidate, parameters: study.parameters(), learnt: study.learnt.length, heldOut: study.heldOut.length, model: study.model };
+    return { ...study.facts(), parameters: study.parameters(), learnt: study.learnt.length, heldOut: study.heldOut.length };
   },
   train: async ({ minutes = 0 }) => {
     study.budget += 60 * minutes;
@@ -140,7 +141,7 @@ const HANDLERS = {
   // A task with dials.
   task: async (dials) => {
     study = await TaskStudy.open(dials);
-    return { parameters: study.learner.parameters.reduce((sum, { rows, columns }) => sum + rows * columns, 0) };
+    return { parameters: study.parameters() };
   },
   practise: async () => {
     await study.train((facts) => post("progress", facts));

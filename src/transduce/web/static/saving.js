@@ -27,7 +27,7 @@ function base64(bytes) {
   return btoa(parts.join(""));
 }
 
-const asFloats = (bytes) => new Uint8Array(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+const asBytes = (numbers) => new Uint8Array(numbers.buffer, numbers.byteOffset, numbers.byteLength);
 // Rows of a matrix as int8, with one scale each; as in `transduce.explain.live`.
 function roundedRows(numbers, rows, columns) {
   const scales = new Float32Array(rows),
@@ -43,7 +43,7 @@ function roundedRows(numbers, rows, columns) {
       levels[i * columns + j] = rest === 0.5 ? low + (low & 1) : low + (rest > 0.5 ? 1 : 0);
     });
   }
-  return joined([asFloats(scales), asFloats(levels)]);
+  return joined([asBytes(scales), asBytes(levels)]);
 }
 
 // Names that share a parameter, in the order of PyTorch.
@@ -60,7 +60,7 @@ function modelFile(tensors, aliases, facts, precision) {
   let offset = 0;
   for (const { name, rows, columns, numbers } of tensors) {
     const isExact = rows === 1 || name.endsWith(".embedding.weight") || name.endsWith(".table.weight") || precision === "float32",
-      content = isExact ? asFloats(numbers) : roundedRows(numbers, rows, columns),
+      content = isExact ? asBytes(numbers) : roundedRows(numbers, rows, columns),
       padding = (4 - (content.length % 4)) % 4;
     arrays.push([name, rows === 1 ? [columns] : [rows, columns], isExact ? "float32" : precision, offset]);
     parts.push(content, new Uint8Array(padding));
@@ -124,7 +124,7 @@ function safetensors(tensors) {
   }
   const json = JSON.stringify(head),
     text = bytesOfText(json + " ".repeat((8 - (json.length % 8)) % 8));
-  return joined([littleEndian(8, text.length), text, ...tensors.map(({ numbers }) => asFloats(numbers))]);
+  return joined([littleEndian(8, text.length), text, ...tensors.map(({ numbers }) => asBytes(numbers))]);
 }
 // Sections of a recipe.
 function toml(settings, path = []) {
@@ -144,7 +144,7 @@ function sentencePiece(facts) {
   const pieces = facts.pieces.map((piece, id) => {
     const kind = id < 4 ? kinds[id] : id < 260 ? 6 : 1,
       score = new Float32Array([kind === 1 ? 260 - id : 0]);
-    return field(1, joined([field(1, bytesOfText(piece)), [21], asFloats(score), flag(3, kind)]));
+    return field(1, joined([field(1, bytesOfText(piece)), [21], asBytes(score), flag(3, kind)]));
   });
   const names = SPECIAL.map((_, k) => bytesOfText(SPECIAL[[UNK, BOS, EOS, PAD][k]])),
     trainer = joined([flag(3, 2), flag(4, size), flag(35, 1), flag(40, UNK), flag(41, BOS), flag(42, EOS), flag(43, PAD), ...names.map((name, k) => field(45 + k, name))]),

@@ -163,6 +163,9 @@ class Study {
     const { curve, spent } = this;
     return { step: this.learner.steps, progress: this.progress(), spent, loss: curve.at(-1)?.[1], curve: thinned(curve) };
   }
+  parameters() {
+    return this.learner.parameters.reduce((sum, { rows, columns }) => sum + rows * columns, 0);
+  }
   warmUp() {}
 }
 // At most 200 points of a curve.
@@ -351,10 +354,7 @@ class TableStudy extends Study {
       if (rows.length % 8 === 0) await tick();
     }
     const known = new Set(this.learnt.flatMap(([source]) => [...source]));
-    return { ...reportOf(rows, this.unit, known), candidate: this.candidate, parameters: this.parameters() };
-  }
-  parameters() {
-    return this.learner.parameters.reduce((sum, { rows, columns }) => sum + rows * columns, 0);
+    return reportOf(rows, this.unit, known);
   }
   async save(form, account) {
     const file = this.file("int8");
@@ -365,7 +365,7 @@ class TableStudy extends Study {
     const card = `# ${this.name}\n\n${account}\n\nTrained in a web page of transduce; \`transduce import\` reads this file.\n`;
     return zipped(runFiles(this.tensors(), this.recipe, this.tokenizers, card, this.learnt));
   }
-  // What goes on later: request, time, and the numbers of weights and optimizer, one array for each kind.
+  // A state to go on from later: request, time, and the numbers of weights and optimizer, one array for each kind.
   state() {
     const { text, pair, seed, name, spent, budget, curve, learner } = this;
     const numbers = KEPT_NUMBERS.map((kind) => {

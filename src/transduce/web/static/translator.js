@@ -44,6 +44,14 @@ async function unpacked(file) {
 
 // Functions and memory of the compiled engine; addresses are numbers.
 class Engine {
+  // modules: bytes of the module, `relaxed` and `plain`.
+  static async load(modules) {
+    const bytes = canRelax() ? modules.relaxed : modules.plain,
+      nothing = new Proxy({}, { get: () => () => 0 });
+    if (!WebAssembly.validate(bytes)) throw new TypeError(NO_SIMD);
+    const { instance } = await WebAssembly.instantiate(bytes, { wasi_snapshot_preview1: nothing });
+    return new Engine(instance);
+  }
   constructor(instance) {
     this.call = instance.exports;
     this.call._initialize();
@@ -79,12 +87,8 @@ class Translator {
   // file: its bytes.  modules: bytes of the engine, `relaxed` and `plain`.
   // progress: called with the share of the weights that are loaded.
   static async load(file, modules, progress = () => {}) {
-    const { facts, weights } = contentOf(await unpacked(file)),
-      bytes = canRelax() ? modules.relaxed : modules.plain,
-      nothing = new Proxy({}, { get: () => () => 0 });
-    if (!WebAssembly.validate(bytes)) throw new TypeError(NO_SIMD);
-    const { instance } = await WebAssembly.instantiate(bytes, { wasi_snapshot_preview1: nothing });
-    return new Translator(facts, weights, new Engine(instance), progress);
+    const { facts, weights } = contentOf(await unpacked(file));
+    return new Translator(facts, weights, await Engine.load(modules), progress);
   }
   constructor(facts, weights, engine, progress) {
     this.facts = facts;

@@ -48,7 +48,6 @@ const calls = {
       const [relaxed, plain] = await Promise.all(engine.map((text) => unpacked(bytesOf(text))));
       modules = { relaxed, plain };
     }
-    if (!WebAssembly.validate(modules.plain)) throw new TypeError(NO_SIMD);
     const bytes = typeof file === "string" ? bytesOf(file, (share) => progress(share / 2)) : file,
       model = await Translator.load(bytes, modules, (share) => progress((1 + share) / 2)),
       { run, languages, rules } = model.facts;
