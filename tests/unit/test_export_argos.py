@@ -18,7 +18,7 @@ import transduce
 from helpers.tiny_run import reversal_pairs, tiny_settings, write_tsv
 from transduce import RunError
 from transduce.errors import SettingError
-from transduce.interop.argos import splitter
+from transduce.interop.argos import argos_languages, splitter
 from transduce.localise.sentences import split_sentences
 from transduce.runs.exporting import export_run
 from transduce.text.scripts import is_unspaced
@@ -237,3 +237,9 @@ def test_the_splitter_takes_batches_and_single_characters() -> None:
     assert graph.metadata["lang_code"] == "en"
     assert json.loads(graph.metadata["config"])["feat_funcs"] == ["space_before"]
     assert graph.metadata["lexicon"] == "null"
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[" * 100_000])
+def test_a_damaged_package_names_no_languages(tmp_path: Path, content: str) -> None:
+    (tmp_path / "metadata.json").write_text(content)
+    assert argos_languages(tmp_path / "model") == {}

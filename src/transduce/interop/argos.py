@@ -17,6 +17,7 @@ import sentencepiece
 from numpy.typing import NDArray
 
 from transduce.errors import DataError, RunError, extra_module, naming
+from transduce.support.files import read_json
 from transduce.text import MarianTokenizer, Numbering, Tokenizer
 from transduce.text.imported import ImportedTokenizer
 from transduce.text.languages import canonical, name_of
@@ -333,7 +334,7 @@ def argos_languages(folder: Path) -> dict[str, str]:
     """Languages in the metadata of Argos's package around a folder; empty without one."""
     codes = {theirs: canonical(ours) for ours, theirs in CODES.items() if theirs != "zh"}
     try:
-        metadata = json.loads((folder.absolute().parent / "metadata.json").read_bytes())
+        metadata = read_json(folder.absolute().parent / "metadata.json")
         named = {"source": metadata["from_code"], "target": metadata["to_code"]}
         return {side: codes.get(code, canonical(code)) for side, code in named.items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
