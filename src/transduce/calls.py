@@ -6,6 +6,8 @@ a SettingError.  No import of torch before a call.
 
 from __future__ import annotations
 
+import itertools
+import logging
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from transduce.making.data import Request
     from transduce.making.plan import Destination, Kind
     from transduce.runs.exporting import Format
+
+logger = logging.getLogger("transduce")
 
 PathLike = str | os.PathLike[str]
 DEFAULT_MINUTES = 30.0
@@ -194,9 +198,6 @@ def kinds_of_faults(corpora: Sequence[ExaminedCorpus], ignore: Sequence[str]) ->
 
     Raises SettingError for a kind to ignore that there is not.
     """
-    import itertools
-    import logging
-
     from transduce.examination.examine import KINDS
     from transduce.making.data import DROPPED, SAMPLE, kind_of
     from transduce.settings.sections import did_you_mean
@@ -209,7 +210,6 @@ def kinds_of_faults(corpora: Sequence[ExaminedCorpus], ignore: Sequence[str]) ->
     sample = [pair for pair in itertools.islice(trained, SAMPLE) if all(map(str.strip, pair))]
     if len(sample) < LEAST_LABELLED or kind_of(sample) != "classification":
         return kinds
-    logger = logging.getLogger("transduce")
     logger.info("texts with labels: faults of translations are not looked for")
     return [kind for kind in kinds if kind in (*DROPPED["classification"], "leak")]
 

@@ -13,6 +13,7 @@ from transduce.loading import Run, load
 from transduce.nn.precision import Precision
 from transduce.runs.arguments import EngineName
 from transduce.text.languages import canonical, known_code
+from transduce.text.tokenizer import mark
 
 TASK = re.compile(r"translation(?:_(\w+)_to_(\w+))?")
 WITHOUT_EFFECT: Mapping[str, tuple[Any, ...]] = {
@@ -135,19 +136,19 @@ class TranslationPipeline:
             )
         ]
         if named.tags == "pair":
-            return "".join(f"<{code}> " for code in codes)
-        return f"<{codes[1]}> " if len(named.targets) > 1 else ""
+            return "".join(map(mark, codes))
+        return mark(codes[1]) if len(named.targets) > 1 else ""
 
     def _code(self, name: str, code: str | None, codes: tuple[str, ...]) -> str:
         """The recipe's spelling of a language; without `code` the only one, or the first source."""
-        own = {canonical(spelt): spelt for spelt in codes}
+        spellings = {canonical(spelling): spelling for spelling in codes}
         if code is None and (len(codes) < 2 or name == "src_lang"):
             return codes[0] if codes else ""
-        known = None if code is None else known_code(code, own)
+        known = None if code is None else known_code(code, spellings)
         if known is None and codes:
             shown = ", ".join(codes[:10])
             raise SettingError(f"{name}={code!r}: {self.run.path} has the languages {shown}")
-        return own.get(known or "", "")
+        return spellings.get(known or "", "")
 
 
 def _checked(texts: Iterable[Any]) -> Iterator[str]:

@@ -283,7 +283,7 @@ class SideOrder:
         fits = [self._fit(pair) for pair in pairs]
         apart = bool(fits) and float(np.median(np.abs(fits))) >= 2 * ONE_SIDE
         share = float(np.mean([self.is_swapped(pair) for pair in pairs])) if apart else 0.0
-        self.found = share >= FEW
+        self.has_swapped = share >= FEW
 
     def _learn(self, pairs: Sequence[Pair]) -> None:
         self._sides = [Trigrams([pair[side] for pair in pairs]) for side in (0, 1)]

@@ -157,7 +157,7 @@ def prepare(
     tested = low, min(max(int(A_MINUTE * minutes), A_MINUTE), high)
     held_out = {"valid": _share(read, VALID_PAIRS), "test": _share(read, tested)}
     splits: dict[str, list[Pair]] = {"valid": [], "test": [*test], "train": []}
-    tested_sources = {_alike(without_marks(source)) for source, _ in splits["test"]}
+    tested_keys = {_key_of(source) for source, _ in splits["test"]}
     if test:
         del held_out["test"]
     n_lines = 0
@@ -166,11 +166,12 @@ def prepare(
         if reason := next((name for name in left_out if name in line.faults), None):
             dropped[reason] += 1
             continue
-        if _alike(without_marks(line.pair[0])) in tested_sources:
+        key = _key_of(line.pair[0])
+        if key in tested_keys:
             dropped["near test"] += 1
             continue
         noted.update(line.faults.keys())
-        splits[_split_of(line.pair, held_out)].append(line.pair)
+        splits[_split_of(key, held_out)].append(line.pair)
     every.unlink()
     dropped["time"] = read - n_lines
     if kind != "classification":
@@ -194,7 +195,7 @@ def prepare(
 def _turned_round(sample: Sequence[Pair], corpus: ExaminedCorpus, directory: Path) -> int:
     """Turn pairs round that look like target and source, in the file; returns how many."""
     order = SideOrder(sample)
-    if not order.found:
+    if not order.has_swapped:
         return 0
     swapped = 0
 
@@ -272,8 +273,8 @@ def _share(pairs: int, limits: tuple[int, int]) -> float:
     return min(max(SHARE, low / pairs), high / pairs, 0.1)
 
 
-def _split_of(pair: Pair, held_out: Mapping[str, float]) -> str:
-    position = hash_of((_alike(without_marks(pair[0])), "")) / 2**64
+def _split_of(key: str, held_out: Mapping[str, float]) -> str:
+    position = hash_of((key, "")) / 2**64
     for name, share in held_out.items():
         if position < share:
             return name
@@ -281,9 +282,10 @@ def _split_of(pair: Pair, held_out: Mapping[str, float]) -> str:
     return "train"
 
 
-def _alike(source: str) -> str:
+def _key_of(source: str) -> str:
     """Key of a source that those alike but for case, punctuation and digits share; where digits or
     signs are the text, of the source itself."""
+    source = without_marks(source)
     plain = folded(source)
     digits = sum(map(str.isdigit, plain))
     if 2 * digits >= sum(map(str.isalnum, plain)):

@@ -1,7 +1,5 @@
 """A page that learns two columns in a browser, and saves itself as a page that translates."""
 
-import base64
-import gzip
 import json
 from typing import Any
 
@@ -11,7 +9,7 @@ from transduce.explain.page import plain_json, static
 from transduce.making import data as rules
 from transduce.making.columns import IDS, SOURCE_NAMES, TARGET_NAMES
 from transduce.making.plan import LETTERS, TEXT_OF_A_PIECE, measured_table
-from transduce.web.page import SCRIPTS, SHEETS, search_facts
+from transduce.web.page import SCRIPTS, SHEETS, packed, search_facts
 
 DECODING = DecodingOptions(beam_size=4, length_penalty="mean")
 """Search of the models that a page trains, as of `transduce make`."""
@@ -39,6 +37,8 @@ SOURCES = {
 """Files inside the page: scripts of its worker, and those of the page that it saves."""
 WORKER = ("tokenizers", "translator", "learner", "table", "saving", "study", "lesson")
 """Scripts of the worker, in this order."""
+RULES = ("SHORT", "ONE_WORD", "MAX_SYMBOLS", "LEAST_PAIRS", "TEST_PAIRS")
+"""Limits of `transduce make` that the worker follows."""
 LOOKS = (SHEETS[0], ("transduce.web", "learner.css"))
 BEHAVIOUR = (("transduce.web", "learner_page.js"), ("transduce.web", "dials.js"))
 
@@ -50,7 +50,7 @@ def learner_page() -> str:
     """
     facts = {
         "words": json.loads(static("transduce.web", "learner_words.json")),
-        "sources": _packed(json.dumps(sources()).encode()),
+        "sources": packed(json.dumps(sources()).encode()),
         "scripts": WORKER,
         **worker_facts(),
     }
@@ -74,8 +74,7 @@ def worker_facts() -> dict[str, Any]:
         "decoding": {"beam_size": DECODING.beam_size, "length_penalty": DECODING.length_penalty},
         "columns": {"source": SOURCE_NAMES, "target": TARGET_NAMES, "ids": sorted(IDS)},
         "limits": {
-            **{name: getattr(rules, name) for name in ("SHORT", "ONE_WORD", "MAX_SYMBOLS")},
-            **{name: getattr(rules, name) for name in ("LEAST_PAIRS", "TEST_PAIRS")},
+            **{name: getattr(rules, name) for name in RULES},
             "LETTERS": LETTERS,
             "TEXT_OF_A_PIECE": TEXT_OF_A_PIECE,
             "LONGEST": LONGEST,
@@ -88,12 +87,8 @@ def worker_facts() -> dict[str, Any]:
 
 def _modules(pair: tuple[InstructionSet, ...]) -> dict[str, str]:
     """Modules with relaxed vectors and without them."""
-    relaxed, plain = (_packed(library_path(each).read_bytes()) for each in pair)
+    relaxed, plain = (packed(library_path(each).read_bytes()) for each in pair)
     return {"relaxed": relaxed, "plain": plain}
-
-
-def _packed(content: bytes) -> str:
-    return base64.b64encode(gzip.compress(content, 9, mtime=0)).decode()
 
 
 def _table() -> dict[str, Any]:

@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
-import gc
 import itertools
 import logging
 import threading
@@ -28,6 +26,7 @@ from transduce.errors import TORCH_LATER, CancelledError, TorchNeededError, Tran
 from transduce.serve.calls import Call, RequestError, busy, fault_of, place_of, unavailable
 from transduce.serve.metrics import Metrics
 from transduce.serve.worker import Answer, Input, ToTranscribe, Worker
+from transduce.support.memory import release_memory
 
 if TYPE_CHECKING:
     from transduce.decoding.options import DecodingOptions
@@ -402,7 +401,7 @@ class Queue:
                 return
             del run, batch
             self.run = None
-            release_memory()
+            release_memory()  # a run has cycles of references
             with self._changed:
                 self._leaving = False
                 self._changed.notify_all()
@@ -533,14 +532,6 @@ def _without_texts() -> Iterator[None]:
         yield
     finally:
         logger.removeFilter(may_log)
-
-
-def release_memory() -> None:
-    """Give the memory of a run back to the system: a run holds itself in circles, and glibc keeps
-    what is freed."""
-    gc.collect()
-    with contextlib.suppress(OSError, AttributeError):  # without glibc
-        ctypes.CDLL(None).malloc_trim(0)
 
 
 def check_answers(answers: Sequence[Answer]) -> None:

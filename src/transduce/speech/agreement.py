@@ -55,9 +55,9 @@ class AgreedWords:
             if not segment.text:
                 yield segment
                 continue
-            own = words.pop(0)
-            rest = "".join(own[replaced:])
-            replaced = max(0, replaced - len(own))
+            parts = words.pop(0)
+            rest = "".join(parts[replaced:])
+            replaced = max(0, replaced - len(parts))
             text, begin = (begin + rest).strip(), ""
             if text:
                 yield segment if text == segment.text else replace(segment, text=text, words=())

@@ -47,7 +47,7 @@ class Gains(NamedTuple):
 
     @property
     def total(self) -> float:
-        """What the sound adds to the text."""
+        """Sum of the gains, with that of the end."""
         return sum(self.gains) + self.end
 
     @property

@@ -11,10 +11,9 @@ from typing import NamedTuple
 
 from transduce.errors import InputError, extra_module
 
-LANGUAGES = ("en", "de")
 FOLDED = {"ß": "ss", "æ": "ae", "œ": "oe", "ø": "o", "ł": "l", "đ": "d", "ð": "d", "þ": "th"}
-ZERO = "\u200b\ufeff\u00ad\u2060"
-"""Characters without a sound or a width."""
+SILENT = dict.fromkeys(map(ord, "\u200b\ufeff\u00ad\u2060"))
+"""Table that takes out characters without a sound or a width."""
 
 
 class Reading(NamedTuple):
@@ -113,15 +112,14 @@ def read_out(text: str, language: str) -> str:
 
     language: en or de; texts of others come back as they are.
     """
-    if (reading := READINGS.get(language[:2].lower())) is None:
-        return text
-    return _Reader(language[:2].lower(), reading).read(text)
+    code = language[:2].lower()
+    return _reader_of(code).read(text) if code in READINGS else text
 
 
 class _Reader:
-    def __init__(self, language: str, reading: Reading) -> None:
+    def __init__(self, language: str) -> None:
         self.language = language
-        self.words = reading
+        self.words = reading = READINGS[language]
         is_english = language == "en"
         group, point = (",", r"\.") if is_english else (r"\.", ",")
         self.group, self.point = group.strip("\\"), point.strip("\\")
@@ -163,7 +161,7 @@ class _Reader:
         self.short = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, longest))})(?!\w)")
 
     def read(self, text: str) -> str:
-        text = text.translate(dict.fromkeys(map(ord, ZERO)))
+        text = text.translate(SILENT)
         text = self.short.sub(lambda m: self.words.abbreviations[m[0]], text)
         for pattern, words in self.rules:
             text = pattern.sub(words, text)
@@ -230,13 +228,13 @@ class _Reader:
         return self.words.clock(hours, minutes)
 
     def _amount(self, digits: str, currency: str) -> str:
-        one, several, cent, cents = self.words.currencies[currency]
+        singular, plural, cent, cents = self.words.currencies[currency]
         whole, _, part = digits.replace(self.group, "").partition(self.point)
         if len(part) not in (0, 2):
-            return f"{self._spoken(digits)} {several}"
+            return f"{self._spoken(digits)} {plural}"
         number = int(whole)
         words = "ein" if number == 1 and self.language == "de" else _number(number, self.language)
-        spoken = f"{words} {one if number == 1 else several}"
+        spoken = f"{words} {singular if number == 1 else plural}"
         if int(part or 0):
             rest = _number(int(part), self.language)
             joint = " and " if self.language == "en" else " "
@@ -253,12 +251,17 @@ class _Reader:
         return self._amount(match[1], match[3])
 
     def _unit(self, match: re.Match[str]) -> str:
-        one, several = self.words.units[match[2]]
-        is_one = match[1] == "1"
+        singular, plural = self.words.units[match[2]]
+        is_singular = match[1] == "1"
         words = self._spoken(match[1])
-        if is_one and self.language == "de":
-            words = "eine" if one.endswith("e") else "ein"
-        return f"{words} {one if is_one else several}"
+        if is_singular and self.language == "de":
+            words = "eine" if singular.endswith("e") else "ein"
+        return f"{words} {singular if is_singular else plural}"
+
+
+@functools.cache
+def _reader_of(language: str) -> _Reader:
+    return _Reader(language)
 
 
 def pronounceable(text: str, is_known: Callable[[str], bool]) -> tuple[str, str]:
@@ -267,7 +270,7 @@ def pronounceable(text: str, is_known: Callable[[str], bool]) -> tuple[str, str]
 
     is_known: of a letter or digit.
     """
-    known = functools.cache(lambda letter: is_known(letter))
+    known = functools.cache(is_known)
     letters, unknown = [], dict[str, None]()
     for letter in unicodedata.normalize("NFC", text):
         plain = FOLDED.get(letter) or unicodedata.normalize("NFKD", letter)[0]

@@ -168,8 +168,8 @@ class Recogniser(FilePredictor[Source, Recognition]):
         return self.backend.encode(frames, [math.ceil(len(s) / hop) for s in recordings])
 
     def gains(self, decoded: Decoded, source: Source) -> Gains:
-        """What a recording adds to its text, the first hypothesis: log-probabilities less those
-        with faint noise in its place."""
+        """Gains of the first hypothesis by its recording: log-probabilities less those with faint
+        noise in its place."""
         if not self.faint_noise:
             random = np.random.default_rng(0)
             faint = NOISE_LEVEL * random.standard_normal(NOISE_SECONDS * self.recipe.audio.rate)

@@ -310,10 +310,10 @@ def joined_speech(blocks: Sequence[Speech]) -> Speech:
         attended.append(block.attended + n_tokens)
         ends += (n_tokens + end for end in block.ends)
         n_frames, n_tokens = n_frames + len(block.frames), ends[-1]
-    given = [block.of_vocoder for block in blocks if block.of_vocoder is not None]
+    samples = [block.of_vocoder for block in blocks if block.of_vocoder is not None]
     return replace(
         first,
-        of_vocoder=np.concatenate(given) if given else None,
+        of_vocoder=np.concatenate(samples) if samples else None,
         frames=torch.cat([block.frames for block in blocks]),
         stopped=all(block.stopped for block in blocks),
         attended=torch.cat(attended),

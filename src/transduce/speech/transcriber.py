@@ -274,8 +274,8 @@ class Transcriber:
         for segment, part in zip(segments, parts, strict=True):
             text, end = segment.text, begin + len(part.tokens)
             if best.gains is not None and text not in made_up:  # as said first
-                own = best.gains._replace(tokens=part.tokens, gains=best.gains.gains[begin:end])
-                made_up[text] = own.are_low
+                gains = best.gains._replace(tokens=part.tokens, gains=best.gains.gains[begin:end])
+                made_up[text] = gains.are_low
             if not any(map(str.isalnum, text)):
                 if text:
                     yield replace(segment, text="", words=(), guard="symbols", dropped=text)

@@ -127,8 +127,8 @@ class Voice(OnDevice, SeveralVoices):
     def _said(self, text: str, speaker: int, number: int) -> Speech:
         known: dict[str, list[int]] = self._config["phoneme_id_map"]
         ids = [*known[BEGIN], *known[BETWEEN]]
-        for symbol in self.phones(text):
-            ids += [*known.get(symbol, ()), *(known[BETWEEN] if symbol in known else ())]
+        for symbol in filter(known.__contains__, self.phones(text)):
+            ids += [*known[symbol], *known[BETWEEN]]
         if len(ids) <= 2:
             raise InputError(number, f"the voice has no sound for {text[:40]!r}")
         ids += known[END]

@@ -1,13 +1,10 @@
 """The training loop, the same for every task, which it uses only through `TrainingTask`."""
 
 import contextlib
-import ctypes
 import dataclasses
-import gc
 import itertools
 import math
 import os
-import sys
 import time
 from collections.abc import Iterator
 from contextvars import ContextVar
@@ -19,6 +16,7 @@ import torch
 from transduce.data.batches import DataState
 from transduce.data.workers import prefetch
 from transduce.errors import SettingError, TrainingError, first_line
+from transduce.support.memory import glibc, release_memory
 from transduce.support.tables import html_table
 from transduce.training import distributed
 from transduce.training.budget import Budget
@@ -66,25 +64,16 @@ def keep_freed_memory() -> None:
     """Have the C library keep freed blocks of up to a GiB, as PyTorch does on a GPU: the next step
     would wait for their pages, for 4 to 9 % of its time (docs/measurements/performance.md).
     Settings of the environment take precedence; without glibc nothing happens."""
-    if not _VARIABLES & os.environ.keys() and (library := _glibc()):
+    if not _VARIABLES & os.environ.keys() and (library := glibc()):
         library.mallopt(_MMAP_THRESHOLD, _LARGEST_BLOCK)
         library.mallopt(_TRIM_THRESHOLD, _NEVER)
 
 
 def give_back_freed_memory() -> None:
     """Return unused memory to the system, from a GPU too; from a CPU only with glibc."""
-    gc.collect()
+    release_memory()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
-    if library := _glibc():
-        library.malloc_trim(0)
-
-
-def _glibc() -> ctypes.CDLL | None:
-    if sys.platform != "linux":
-        return None
-    library = ctypes.CDLL(None)
-    return library if hasattr(library, "gnu_get_libc_version") else None
 
 
 RISE = 1.5

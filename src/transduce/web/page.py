@@ -164,9 +164,9 @@ def offline_page(
         "parameters": parameters(translator),
         "words": json.loads(static("transduce.web", "words.json")),
         "file": _text(file),
-        "relaxed": _text(gzip.compress(relaxed, 9, mtime=0)),
-        "plain": _text(gzip.compress(plain, 9, mtime=0)),
-        "worker": _text(gzip.compress(worker.encode(), 9, mtime=0)),
+        "relaxed": packed(relaxed),
+        "plain": packed(plain),
+        "worker": packed(worker.encode()),
     }
     page = static("transduce.web", "page.html")
     page = page.replace("/*STYLE*/", "".join(static(*sheet) for sheet in SHEETS))
@@ -174,6 +174,11 @@ def offline_page(
     before, after = page.split("/*MODEL*/")
     size = len((before + after).encode()) + len(plain_json(facts).encode())
     return before + plain_json({**facts, "bytes": size}) + after
+
+
+def packed(content: bytes) -> str:
+    """Content compressed by gzip, in base64."""
+    return _text(gzip.compress(content, 9, mtime=0))
 
 
 def _text(content: bytes) -> str:

@@ -94,7 +94,7 @@ class Transcriptions:
 
     async def _respond(self, request: Request, order: TranscriptionRequest) -> Response:
         service = self._service
-        name = usual_model(service, order.model, "speech-recognition", "speech-translation")
+        name = usual_model(service, order.model, *RECOGNITION)
         order = replace(order, model=name)
         run = (await choose_model(service, name)).run
         if run is None or run.inputs != AUDIO:
