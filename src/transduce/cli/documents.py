@@ -249,7 +249,7 @@ def documents_of(
             f: known and (f in named or f.suffix not in DATA) for f, known in readable.items()
         }
     documents = [file for file, known in readable.items() if known or file in named]
-    others = [file for file in readable if file not in documents]
+    others = [file for file, known in readable.items() if not (known or file in named)]
     if not documents:
         raise SettingError(f"{files[0]} has no documents; name a directory or a file with some")
     if others:
@@ -287,8 +287,7 @@ def targets_of(
         raise SettingError(f"{target} is the document itself; name the file of another language")
     if len(documents) == 1 and not target.is_dir() and target.suffix:
         return dict.fromkeys(documents, target)
-    top = os.path.commonpath([file.absolute().parent for file in documents])
-    return {file: target / os.path.relpath(file.absolute(), top) for file in documents}
+    return below(target, {file: file for file in documents})
 
 
 def below(output: Path | None, lasts: Mapping[Path, Path]) -> dict[Path, Path]:
@@ -501,9 +500,9 @@ class Work(NamedTuple):
                 merged = merged_target(version, old, parse) if file in self.lasts else None
                 if merged is not None:
                     content, version = merged, Version(parse(merged))
-                    kept = {unit.key: unit for unit in by_hand.values()}
+                    corrected = {unit.key: unit for unit in by_hand.values()}
                     keys = [unit.key for unit in version.units]
-                    by_hand = {i: kept[key] for i, key in enumerate(keys) if key in kept}
+                    by_hand = {i: corrected[key] for i, key in enumerate(keys) if key in corrected}
                     n_units = len(keys)
                 elif lock is None and by_hand:
                     logger.warning("%s: without a lock, its texts count as corrections", target)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from transduce.localise.document import Document, Reading, Span, Tag
 from transduce.localise.html import Places
-from transduce.localise.marked import MarkedTexts
+from transduce.localise.marked import LINE, MarkedTexts
 
 _BEFORE = r"(?<![\w:;}`*_#])"
 _LINK = r"(?:link:|xref:|mailto:|image:(?!:)|https?://|ftp://|irc://)[^\s\[\]<>]{1,500}"
@@ -62,10 +62,10 @@ def read_asciidoc(content: bytes, reading: Reading) -> Document:
             add(block[0].start, block[-1].end)
         block.clear()
 
-    for row in re.finditer(r"[^\r\n]*(?:\r\n?|\n|\Z)", text):
+    for row in LINE.finditer(text):
         line, start = row[0].rstrip(), row.start()
         end, code = start + len(line), CODE_BLOCK.fullmatch(line)
-        if fence or code or (not block and re.match("```", line)):
+        if fence or code or (not block and line.startswith("```")):
             flush()
             fence = "" if line == fence else fence or ("```" if line.startswith("```") else line)
             is_code = False
@@ -90,8 +90,9 @@ def read_asciidoc(content: bytes, reading: Reading) -> Document:
                 add(start + first, start + last)
         elif (term := TERM.match(line)) and not block:
             add(start + term.start("term"), start + term.end("term"))
-            block += [Span(start + term.end(), end)] if term.end() < len(line) else []
-        elif item := ADOC_ITEM.match(line.lstrip(), 0):
+            if term.end() < len(line):
+                block.append(Span(start + term.end(), end))
+        elif item := ADOC_ITEM.match(line.lstrip()):
             flush()
             block.append(Span(end - len(line.lstrip()) + item.end(), end))
             if line.startswith(("=", "#", ".")) and (line[0] != "." or not item[0].endswith(" ")):
@@ -112,12 +113,8 @@ def _cells(line: str) -> Iterator[tuple[int, int]]:
     yield start, len(line)
 
 
-def adoc_parts(text: str, span: Span) -> list[Tag]:
+def adoc_parts(text: str, span: Span) -> Iterator[Tag]:
     """Texts and marks of a span."""
-    return [tag for tag in _adoc_tags(text, span) if tag.span.start < tag.span.end]
-
-
-def _adoc_tags(text: str, span: Span) -> Iterator[Tag]:
     copied = span.start
     for mark in ADOC_MARK.finditer(text, *span):
         yield Tag("text", "", Span(copied, mark.start()))

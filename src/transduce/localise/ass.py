@@ -9,7 +9,7 @@ from transduce.errors import DataError
 from transduce.localise.document import Document, Edit, Reading, Segment, Span, Tag
 from transduce.localise.inline import check_tags, core, parts_of
 from transduce.localise.languages import code_page
-from transduce.localise.units import BREAK, CONTROL, framed
+from transduce.localise.units import BREAK, check_control, framed
 
 ASS_LINE = re.compile(
     r"(?<![^\r\n])(?:(?P<kind>Format|Dialogue):[ \t]*(?P<rest>[^\r\n]*)|\[(?P<part>[^\]\r\n]*)\])"
@@ -38,13 +38,12 @@ def read_ass(content: bytes, reading: Reading) -> Document:
             key = f"dialogue {len(segments) + 1}"
             _add_dialogue(fields[-1], key, start, segments, frames)
 
-    spans = {segment.key: segment for segment in segments}
+    by_key = {segment.key: segment for segment in segments}
 
     def render(targets: Mapping[str, str]) -> Iterator[Edit]:
         for key, target in targets.items():
-            segment = spans[key]
-            if control := CONTROL.search(target):
-                raise DataError(f"{key}: the file cannot hold {control[0]!r}; remove it")
+            segment = by_key[key]
+            check_control(key, target)
             check_tags(key, segment.tags, target)
             texts = (part for is_tag, part in parts_of(target, segment.tags) if not is_tag)
             if sign := re.search(r"[{}]|\\[Nnh]", "\0".join(texts)):

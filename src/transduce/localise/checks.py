@@ -231,15 +231,17 @@ def read_entries(text: str, is_csv: bool) -> dict[str, str]:
 
 
 def _check_rows(text: str, is_csv: bool) -> Iterator[tuple[str, str]]:
-    if is_csv:
-        rows: Iterator[list[str]] = csv.reader(io.StringIO(text), strict=True)
-    else:
-        rows = (line.split("\t") for line in text.splitlines() if line.strip())
+    lines = (line.split("\t") for line in text.splitlines() if line.strip())
+    for number, row in enumerate(filter(None, csv_rows(text) if is_csv else lines), 1):
+        if len(row) < 2 or (len(row) > 2 and not is_csv):
+            raise DataError(f"entry {number} of the glossary is not a source and a target")
+        yield row[0], row[1]
+
+
+def csv_rows(text: str) -> Iterator[list[str]]:
+    """Rows of a glossary in CSV.  Raises DataError for other text."""
     try:
-        for number, row in enumerate(filter(None, rows), 1):
-            if len(row) < 2 or (len(row) > 2 and not is_csv):
-                raise DataError(f"entry {number} of the glossary is not a source and a target")
-            yield row[0], row[1]
+        yield from csv.reader(io.StringIO(text), strict=True)
     except csv.Error as error:
         raise DataError(f"the glossary is not CSV: {error}") from None
 

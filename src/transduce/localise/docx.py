@@ -92,7 +92,7 @@ class _WordParagraph(Paragraph):
         self.is_rtl = is_rtl
         super().__init__(element, key, visible_span(element, INVISIBLE))
 
-    def found_pieces(self) -> Iterator[RunPiece]:
+    def run_pieces(self) -> Iterator[RunPiece]:
         """Texts of runs, with what is beside them."""
         items = [*_children(self.element, NO_FORMAT)]
         fields = _fields(items)

@@ -46,7 +46,7 @@ class DrawingParagraph(Paragraph):
         self.language = language
         super().__init__(element, key, visible_span(element, AROUND))
 
-    def found_pieces(self) -> Iterator[RunPiece]:
+    def run_pieces(self) -> Iterator[RunPiece]:
         """Texts of runs, breaks, fields."""
         for child in self.element.children:
             if child.name == "a:r":

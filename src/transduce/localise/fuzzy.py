@@ -110,17 +110,12 @@ class FuzzyMemory:
         counts = Counter(tokens)
         n_rare = len(tokens) * (100 - LEAST_SHARE) // LEAST_SHARE + 1
         rare = sorted(counts, key=lambda token: len(self._places.get(token, ())))[:n_rare]
-        numbers = {n for token in rare for n in self._places.get(token, ())[:MOST_POSTINGS]}
-        equal = [
-            ((counts & known.counts).total(), number)
-            for number in sorted(numbers)
-            if (known := self._known[number])
-        ]
-        likely = [
-            (total, number)
-            for total, number in equal
-            if 100 * total >= LEAST_SHARE * max(len(tokens), len(self._known[number].tokens))
-        ]
+        likely = []
+        for number in {n for token in rare for n in self._places.get(token, ())[:MOST_POSTINGS]}:
+            known = self._known[number]
+            total = (counts & known.counts).total()
+            if 100 * total >= LEAST_SHARE * max(len(tokens), len(known.tokens)):
+                likely.append((total, number))
         return [self._known[number] for _, number in sorted(likely, reverse=True)[:MOST_CANDIDATES]]
 
 

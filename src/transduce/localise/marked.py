@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from transduce.errors import DataError
@@ -29,11 +29,14 @@ from transduce.localise.inline import (
     parts_of,
     trimmed,
 )
-from transduce.localise.units import CONTROL, shortened
+from transduce.localise.units import check_control, shortened
 from transduce.text.scripts import width
 
-Parse = Callable[[str, Span], Sequence[Tag]]
-"""Texts and marks of a span of a text, without gaps; marks of a line break are named `br`."""
+LINE = re.compile(r"[^\r\n]*(?:\r\n?|\n|\Z)")
+"""A line with its end."""
+Parse = Callable[[str, Span], Iterable[Tag]]
+"""Texts and marks of a span of a text, without gaps, also empty ones; marks of a line break are
+named `br`."""
 
 
 class MarkedBlock(NamedTuple):
@@ -76,7 +79,8 @@ class MarkedTexts:
         of signs above and below a title, which are as wide as it.
         """
         self.check()
-        text, tags = self.decoded.text, parse(self.decoded.text, span)
+        text = self.decoded.text
+        tags = [tag for tag in parse(text, span) if tag.span.start < tag.span.end]
         first, last = core(tags, text)
         if first == last:
             return
@@ -115,8 +119,7 @@ class MarkedTexts:
             span, target = self.blocks[key].span, in_one_line(targets[key])
             if target == self.segments[key].source:
                 continue
-            if control := CONTROL.search(target):
-                raise DataError(f"{key}: the file cannot hold {control[0]!r}; remove it")
+            check_control(key, target)
             check_tags(key, self.segments[key].tags, target)
             nested = []
             while inside and span.start <= inside[-1].span.start:

@@ -194,7 +194,7 @@ class _OdfParagraph(Paragraph):
         self.has_begun = False
         super().__init__(element, key, element.content)
 
-    def found_pieces(self) -> Iterator[RunPiece]:
+    def run_pieces(self) -> Iterator[RunPiece]:
         """Texts between tags, with the spans and links around them."""
         return self._within(self.element, NO_FORMAT)
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
-from transduce.localise.document import Document, Kind, Reading, Record, Span, Tag
+from transduce.localise.document import Document, Reading, Record, Span, Tag
 from transduce.localise.html import Places
-from transduce.localise.marked import MarkedTexts
+from transduce.localise.marked import LINE, MarkedTexts
 
 RST_SIGNS = "\\*`|_"
 _BEFORE = r"(?<![^\s\-:/'\"<(\[{«“„‘¿¡（「、。，])"
@@ -30,36 +30,36 @@ ITEM = re.compile(
     r"|:(?P<field>[^:`\s](?:[^:`]|:(?!\s))*):(?:\s+|$)|\|\s+|\.\.\s+\[[^\]]+\]\s+"
     r"|(?:-\w|--[\w-]+)(?:[ =][A-Z<]\S*)?(?:, --?[\w-]+(?:[ =][A-Z<]\S*)?)*\s{2,}"
 )
-"""What stands before the text of an item, a field, a line, a note or an option."""
+"""Signs before the text of an item, a field, a line, a note or an option."""
 FACTS = re.compile(
     r"(?i)authors?|contact|address|version|revision|status|date|orphan|\w*tocdepth|r?type.*"
 )
 """Fields of facts."""
 DIRECTIVE = re.compile(r"\.\.\s+(?:\|[^|]+\|\s+)?(?P<name>[\w:+.-]+)::(?:\s+|$)")
 TITLED = frozenset(
-    re.findall(
-        r"\S+",
-        """admonition attention caution centered contents csv-table danger deprecated dropdown
-        epigraph error highlights hint important list-table note pull-quote replace rubric
-        seealso sidebar tab-item table tip todo topic versionadded versionchanged versionremoved
-        warning""",
+    (
+        *("admonition", "attention", "caution", "centered", "contents", "csv-table", "danger"),
+        *("deprecated", "dropdown", "epigraph", "error", "highlights", "hint", "important"),
+        *("list-table", "note", "pull-quote", "replace", "rubric", "seealso", "sidebar"),
+        *("tab-item", "table", "tip", "todo", "topic", "versionadded", "versionchanged"),
+        *("versionremoved", "warning"),
     )
 )
-"""Directives whose argument is a text, as what is in them."""
+"""Directives with texts as argument and content."""
 BODIED = frozenset(
-    re.findall(
-        r"\S+",
-        """card class compound container figure glossary grid image only tab-set""",
+    (
+        *("card", "class", "compound", "container", "figure", "glossary", "grid", "image", "only"),
+        "tab-set",
     )
 )
-"""Directives whose argument stays, and what is in them is a text."""
+"""Directives with texts as content alone."""
 STAYING = frozenset(
-    re.findall(
-        r"\S+",
-        """code code-block currentmodule default-role digraph doctest graphviz highlight include
-        index literalinclude math meta module moduleauthor parsed-literal plot productionlist
-        program raw role sectionauthor sectnum sourcecode testcode testoutput testsetup toctree
-        unicode""",
+    (
+        *("code", "code-block", "currentmodule", "default-role", "digraph", "doctest", "graphviz"),
+        *("highlight", "include", "index", "literalinclude", "math", "meta", "module"),
+        *("moduleauthor", "parsed-literal", "plot", "productionlist", "program", "raw", "role"),
+        *("sectionauthor", "sectnum", "sourcecode", "testcode", "testoutput", "testsetup"),
+        *("toctree", "unicode"),
     )
 )
 """Directives of code and names."""
@@ -97,8 +97,7 @@ class _Page:
         self.texts = texts
         self.places = Places(text)
         self.unread: list[Record] = []
-        rows = re.finditer(r"[^\r\n]*(?:\r\n?|\n|\Z)", text)
-        self.lines = [_Line(row[0].rstrip(), row.start()) for row in rows]
+        self.lines = [_Line(row[0].rstrip(), row.start()) for row in LINE.finditer(text)]
 
     def read(self, number: int, column: int) -> int:
         """Read the block that begins in a column of a line; the number of the line behind it."""
@@ -120,14 +119,14 @@ class _Page:
             end = self._end_of_table(number, rest)
             self._leave(number, end, "it is a table of characters")
             return end
-        adorned = [bool(ADORNMENT.fullmatch(one.text)) for one in self.lines[number : number + 3]]
+        adorned = [bool(ADORNMENT.fullmatch(row.text)) for row in self.lines[number : number + 3]]
         if adorned[0]:
             if adorned[1:] != [False, True] or not self.lines[number + 1].text:
                 return number + 1
-            self._title(number + 1, [number, number + 2])
+            self._add(number + 1, 0, number + 2, (number, number + 2))
             return number + 3
         if adorned[1:2] == [True] and len(self.lines[number + 1].text) >= min(len(rest), 4):
-            self._title(number, [number + 1])
+            self._add(number, 0, number + 1, (number + 1,))
             return number + 2
         return self._paragraph(number, column)
 
@@ -193,15 +192,11 @@ class _Page:
         line = self.lines[number]
         return bool(line.text) and line.indent > column and not ITEM.match(line.text.lstrip())
 
-    def _add(self, number: int, column: int, end: int) -> None:
+    def _add(self, number: int, column: int, end: int, adornments: tuple[int, ...] = ()) -> None:
         span = Span(self.lines[number].start + column, self._end(end - 1))
         if span.start < span.end:
-            self.texts.add(self.places.name(span.start), span, rst_parts)
-
-    def _title(self, number: int, adornments: Sequence[int]) -> None:
-        spans = [Span(self.lines[i].start, self._end(i)) for i in adornments]
-        span = Span(self.lines[number].start, self._end(number))
-        self.texts.add(self.places.name(span.start), span, rst_parts, spans)
+            rules = [Span(self.lines[i].start, self._end(i)) for i in adornments]
+            self.texts.add(self.places.name(span.start), span, rst_parts, rules)
 
     def _end(self, number: int) -> int:
         return self.lines[number].start + len(self.lines[number].text)
@@ -214,23 +209,17 @@ class _Page:
             self.unread.append(Record(key, text, text, "unread", reason))
 
 
-def rst_parts(text: str, span: Span) -> list[Tag]:
+def rst_parts(text: str, span: Span) -> Iterator[Tag]:
     """Texts and marks of a span."""
-    tags: list[Tag] = []
-
-    def add(kind: Kind, name: str, start: int, end: int) -> None:
-        if start < end:
-            tags.append(Tag(kind, name, Span(start, end)))
-
     copied = start = span.start
     while mark := RST_MARK.search(text, start, span.end):
         start = mark.end()
         if mark["escape"]:
             continue
-        add("text", "", copied, mark.start())
+        yield Tag("text", "", Span(copied, mark.start()))
         inner = next((g for g in ("close", "end", "sign") if mark[g]), None)
         if inner is None:
-            add("void", "x", *mark.span())
+            yield Tag("void", "x", Span(*mark.span()))
             copied = mark.end()
             continue
         if inner == "sign":
@@ -238,9 +227,8 @@ def rst_parts(text: str, span: Span) -> list[Tag]:
             begin, last = mark.start() + length, Span(mark.end() - length, mark.end())
         else:
             begin, last = text.index("`", mark.start()) + 1, Span(mark.start(inner), mark.end())
-        add("open", "m", mark.start(), begin)
-        add("text", "", begin, last.start)
-        add("close", "m", *last)
+        yield Tag("open", "m", Span(mark.start(), begin))
+        yield Tag("text", "", Span(begin, last.start))
+        yield Tag("close", "m", last)
         copied = last.end
-    add("text", "", copied, span.end)
-    return tags
+    yield Tag("text", "", Span(copied, span.end))

@@ -27,14 +27,14 @@ from transduce.localise.document import (
     spliced,
 )
 from transduce.localise.inline import check_tags, core, escaped, from_markup, to_file, to_markup
-from transduce.localise.units import BREAK, CONTROL, framed
+from transduce.localise.units import BREAK, check_control, framed
 from transduce.localise.xml import ENTITY, Element
 
 
 def text_markup(raw: str) -> str:
     """Text of a file in markup form.  Raises DataError for an entity that the file declares."""
-    own = (entity[0] for entity in ENTITY.finditer(raw) if entity[0][1:] not in html5)
-    if entity := next(own, None):
+    declared = (entity[0] for entity in ENTITY.finditer(raw) if entity[0][1:] not in html5)
+    if entity := next(declared, None):
         raise DataError(f"{entity} is an entity of the file; write out its text")
     return to_markup(raw, {})
 
@@ -66,8 +66,7 @@ class Value:
     def written(self, target: str, inside: Sequence[Edit]) -> str:
         """A translation as the file has it."""
         del inside
-        if control := CONTROL.search(target):
-            raise DataError(f"{self.segment.key}: the file cannot hold {control[0]!r}; remove it")
+        check_control(self.segment.key, target)
         raw = escaped(from_markup(f"{self.frame[0]}{target}{self.frame[1]}"))
         if self.is_attribute:
             raw = raw.replace('"', "&quot;").replace("'", "&apos;").replace("\n", "&#10;")
@@ -201,7 +200,7 @@ class Paragraph:
         self.text = element.text
         self.span = span
         self.ranges: dict[str, list[Span]] = {"Start": [], "End": []}
-        pieces = _merged(self.found_pieces())
+        pieces = _merged(self.run_pieces())
         sizes = Counter[Format]()
         for piece in pieces:
             if not piece.format.opened:
@@ -231,7 +230,7 @@ class Paragraph:
         self.tags = tuple(text for kind, text in parts if kind != "text")
         self.segment = Segment(key, source, (self.span,), inner, True)
 
-    def found_pieces(self) -> Iterator[RunPiece]:
+    def run_pieces(self) -> Iterator[RunPiece]:
         """The parts of the paragraph, in order; marks of ranges go to `ranges`."""
         raise NotImplementedError
 
@@ -240,7 +239,7 @@ class Paragraph:
         raise NotImplementedError
 
     def void(self, piece: RunPiece, raw: str) -> str:
-        """What is no text, as the file has it, in a run of its own if it is inside of one."""
+        """A part without text, as the file has it, in a run of its own if it is inside of one."""
         return raw
 
     def texts_inside(self) -> Iterator[Element]:
@@ -266,8 +265,7 @@ class Paragraph:
 
     def written(self, target: str, inside: Sequence[Edit]) -> str:
         """The runs of a translation, with edits inside of what is no text."""
-        if control := CONTROL.search(target):
-            raise DataError(f"{self.segment.key}: the file cannot hold {control[0]!r}; remove it")
+        check_control(self.segment.key, target)
         check_tags(self.segment.key, self.segment.tags, target)
         runs: list[tuple[Format, str]] = []
         form = self.base

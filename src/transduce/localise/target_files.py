@@ -56,11 +56,12 @@ def with_gaps(base: Document, target: Version, lock: Lock | None, parse: Parse) 
     as_sources = base.with_targets({segment.key: segment.source for segment in base.segments})
     names = set(target.names)
     lacking = Version(parse(as_sources))
-    own = unit_names(base.segments)
+    base_names = unit_names(base.segments)
+    known_names = names.union(base_names)
     forms = {
         unit.source
         for name, unit in zip(lacking.names, lacking.units, strict=True)
-        if name not in names and name not in own
+        if name not in known_names
     }
     by_machine = {unit.key: unit for unit in (lock.units if lock else ()) if not unit.is_by_hand}
     machine: dict[str, str] = {}
@@ -71,7 +72,7 @@ def with_gaps(base: Document, target: Version, lock: Lock | None, parse: Parse) 
         if written and written.form == target.form(unit):
             machine[name] = written.source
     segments, known = [], {}
-    for name, segment in zip(own, base.segments, strict=True):
+    for name, segment in zip(base_names, base.segments, strict=True):
         is_stale = machine.get(name, "") not in ("", digest(segment.source))
         if name not in names or segment.source in forms or is_stale:
             segments.append(segment)
@@ -100,8 +101,8 @@ def merged_target(new: Version, old: Version, parse: Parse) -> bytes | None:
         again = Version(parse(content))
     except (DataError, UnicodeEncodeError):
         return None
-    found = {name: again.raw(unit) for name, unit in zip(again.names, again.units, strict=True)}
-    return content if _plain(found) == _plain(expected) else None
+    merged = {name: again.raw(unit) for name, unit in zip(again.names, again.units, strict=True)}
+    return content if _plain(merged) == _plain(expected) else None
 
 
 def _plain(raw: Mapping[str, str]) -> dict[str, str]:
@@ -197,9 +198,9 @@ def _inserted(new: _Lines, old: _Lines, known: Collection[str]) -> Iterator[Edit
 
 def _ended(block: str, old: _Lines, line: int) -> str:
     """A block that begins and ends on lines of its own before a line."""
-    start = "" if line == 0 or old.lines[line - 1].endswith("\n") else "\n"
-    is_last = bool(start) or not block.endswith("\n")
-    return f"{start}{block.rstrip() if start else block}" + ("" if start or not is_last else "\n")
+    if line and not old.lines[line - 1].endswith("\n"):
+        return f"\n{block.rstrip()}"
+    return block if block.endswith("\n") else f"{block}\n"
 
 
 def _with_commas(text: str) -> str:
@@ -211,6 +212,5 @@ def _with_commas(text: str) -> str:
         is_last = lines[following].lstrip()[:1] in "}]"
         bare = line.removesuffix(",")
         if is_last or bare[-1:] not in "{[":
-            end = "" if is_last or bare[-1:] in "{[" else ","
-            lines[i] = f"{bare}{end}{lines[i][len(line) :]}"
+            lines[i] = f"{bare}{'' if is_last else ','}{lines[i][len(line) :]}"
     return "".join(lines)

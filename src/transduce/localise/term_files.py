@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterator
 
 from transduce.errors import DataError
+from transduce.localise.checks import csv_rows
 from transduce.localise.document import Reading
 from transduce.localise.languages import LANGUAGES, base_of, is_same_language
 from transduce.localise.xml import Element, read_xml, xml_text
@@ -53,10 +52,7 @@ def in_columns(text: str, source: str | None, target: str | None) -> dict[str, s
     source, target: codes; None for the first column and the second.  Raises DataError without
     columns or entries of both.
     """
-    try:
-        rows = list(csv.reader(io.StringIO(text), strict=True))
-    except csv.Error as error:
-        raise DataError(f"the glossary is not CSV: {error}") from None
+    rows = list(csv_rows(text))
     names = [name.strip() for name in rows[0]] if rows else []
     if len(names) < 2 or any(base_of(name) not in LANGUAGES for name in names[:2]):
         return {}

@@ -166,10 +166,7 @@ def _answers(
     if requests:
         outputs = translate([orders[number].text for number in requests], list(requests.values()))
         for number, output in zip(requests, outputs, strict=True):
-            if not isinstance(output, TransduceError):
-                answers[number] = answer_of(output)
-            else:
-                answers[number] = output
+            answers[number] = output if isinstance(output, TransduceError) else answer_of(output)
     if align is not None and pairs:
         try:
             answers |= zip(pairs, align(list(pairs.values())), strict=True)

@@ -35,6 +35,12 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
+def check_control(key: str, target: str) -> None:
+    """Raise DataError for a control character in the translation of a segment."""
+    if control := CONTROL.search(target):
+        raise DataError(f"{key}: the file cannot hold {control[0]!r}; remove it")
+
+
 def shortened(key: str) -> str:
     """A key; of one longer than 200 characters the beginning, and a digest of the whole, so that a
     long name does not stand in the keys of all that is in it."""
@@ -84,8 +90,7 @@ def document_of(
     def render(targets: Mapping[str, str]) -> Iterator[Edit]:
         by_unit: dict[int, tuple[Unit, dict[str, str]]] = {}
         for key, target in targets.items():
-            if control := CONTROL.search(target):
-                raise DataError(f"{key}: the file cannot hold {control[0]!r}; remove it")
+            check_control(key, target)
             unit = unit_of[key.partition("\0")[0]]
             by_unit.setdefault(id(unit), (unit, {}))[1][key] = BREAK.sub("\n", target)
         for unit, texts in by_unit.values():

@@ -86,11 +86,7 @@ def _inside_note(mark: re.Match[str], text: str) -> Span | None:
     return Span(caller.end() if caller else start, end)
 
 
-def _usfm_parts(text: str, span: Span, closed: set[str]) -> list[Tag]:
-    return list(_usfm_tags(text, span, closed))
-
-
-def _usfm_tags(text: str, span: Span, closed: set[str]) -> Iterator[Tag]:
+def _usfm_parts(text: str, span: Span, closed: set[str]) -> Iterator[Tag]:
     """Marks; those without an end are breaks, which keep their order."""
     copied = span.start
     while mark := USFM_MARK.search(text, copied, span.end):
@@ -106,9 +102,7 @@ def _usfm_tags(text: str, span: Span, closed: set[str]) -> Iterator[Tag]:
             kind = "close"
         elif mark["open"]:
             name = "br"
-        if copied < start:
-            yield Tag("text", "", Span(copied, start))
+        yield Tag("text", "", Span(copied, start))
         yield Tag(kind, name, Span(start, end))
         copied = end
-    if copied < span.end:
-        yield Tag("text", "", Span(copied, span.end))
+    yield Tag("text", "", Span(copied, span.end))

@@ -55,7 +55,7 @@ class _CellString(Paragraph):
         span = Span(children[0].begin, children[-1].end) if children else Span(0, 0)
         super().__init__(element, key, span)
 
-    def found_pieces(self) -> Iterator[RunPiece]:
+    def run_pieces(self) -> Iterator[RunPiece]:
         """Texts of the string, or of its runs."""
         for child in self.element.children:
             if child.local_name == "t":
@@ -76,7 +76,7 @@ class _CellString(Paragraph):
 class _Section(Paragraph):
     """A section of a header of printed pages: a text with codes."""
 
-    def found_pieces(self) -> Iterator[RunPiece]:
+    def run_pieces(self) -> Iterator[RunPiece]:
         """Texts and codes."""
         start = self.span.start
         for code in CODE.finditer(self.text, *self.span):
