@@ -30,7 +30,7 @@ WITHOUT_EFFECT: Mapping[str, tuple[Any, ...]] = {
 def pipeline(
     task: str,
     model: str | os.PathLike[str],
-    device: int | str = "auto",
+    device: int | str | None = None,
     *,
     src_lang: str | None = None,
     tgt_lang: str | None = None,
@@ -40,8 +40,8 @@ def pipeline(
     """A run of translation that is called like `pipeline("translation")` of `transformers` 4.
 
     task: "translation", or with its languages "translation_en_to_fr".  model: path of the run.
-    device: as there, -1 for the CPU and 0 for the first GPU, or as in `load`.  src_lang, tgt_lang:
-    languages, where the run has several.  precision, engine: as in `load`.
+    device: -1 for the CPU, 0 for the first GPU, or as in `load`; None for "auto".  src_lang,
+    tgt_lang: languages, where the run has several.  precision, engine: as in `load`.
 
     Raises SettingError for another task, RunError as `load`.
 
@@ -54,7 +54,9 @@ def pipeline(
         )
     if isinstance(device, int):
         device = "cpu" if device < 0 else f"cuda:{device}"
-    run = load(model, device, precision, engine)
+    elif not isinstance(device, str | None):
+        raise SettingError(f"device={device!r} is not a number or a name of a device")
+    run = load(model, device or "auto", precision, engine)
     if run.recipe.task != "translation":
         raise SettingError(f"{model} is a run of the task {run.recipe.task!r}; use transduce.load")
     return TranslationPipeline(run, src_lang or named[1], tgt_lang or named[2])

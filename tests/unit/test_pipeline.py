@@ -64,6 +64,14 @@ def test_numbers_from_one() -> None:
         transduce.pipeline(None, RUN)  # type: ignore[arg-type]
 
 
+def test_devices() -> None:
+    assert transduce.pipeline("translation", RUN, None)("a dog") == transduce.pipeline(
+        "translation", RUN, -1
+    )("a dog")
+    with pytest.raises(SettingError, match=r"device=1\.5 is not a number or a name of a device"):
+        transduce.pipeline("translation", RUN, 1.5)  # type: ignore[arg-type]
+
+
 def test_languages_select_tags(tmp_path: Path) -> None:
     several = shutil.copytree(RUN, tmp_path / "several")
     with (several / "recipe.toml").open("a") as recipe:
