@@ -10,10 +10,10 @@ import pytest
 
 from helpers.localised_document import Output, localised_document
 from transduce import DecodingOptions
-from transduce.localise.document import Document, document_with
+from transduce.localise.document import Document, Segment, document_with
 from transduce.localise.formats import read_document
 from transduce.localise.lock import Version, lock_of, read_lock
-from transduce.localise.plurals import categories
+from transduce.localise.plurals import categories, ordinal_category, ordinals
 from transduce.localise.translate import localised
 
 pytest.importorskip("sentencex")
@@ -49,6 +49,104 @@ def test_forms_of_cldr() -> None:
         "n_few": "Удалено %d файла",
         "n_many": "Удалено %d файлов",
     }
+
+
+def icu(text: str, target: str, names: dict[str, str] | None = None) -> str:
+    """A message translated: files by their numbers, or numbers by other words."""
+
+    def renamed(texts: Sequence[str], options: Sequence[DecodingOptions]) -> list[Output]:
+        return [Output((names or {}).get(text, text)) for text in texts]
+
+    segment = Segment("k", text, ())
+    translate = inflected if names is None else renamed
+    (record,) = localised([segment], "en", translate, DecodingOptions(), None, target)
+    assert record.is_done
+    return record.target
+
+
+@pytest.mark.parametrize(
+    ("text", "target"),
+    [
+        (
+            "{n, plural, =0 {none} one {Deleted # file} other {Deleted # files}}",
+            "{n, plural, =0 {none} one {Удалено # файлы} few {Удалено # файла} "
+            "many {Удалено # файлов} other {Удалено # файлы}}",
+        ),
+        (  # the singular has no number: 21 gets that of the plural
+            "{n, plural,\n one {a file}\n other {# files}\n}",
+            "{n, plural,\n one {# файл}\n few {# файла}\n many {# файлов}\n other {# файлы}\n}",
+        ),
+        (  # by its argument, beside another
+            "{rows, plural, other {{name}: {rows} files}}",
+            "{rows, plural, one {{name}: {rows} файл} few {{name}: {rows} файла} "
+            "many {{name}: {rows} файлов} other {{name}: {rows} файлы}}",
+        ),
+        (  # within a choice, and around one
+            "{g, select, a {{n, plural, other {# files}}} other {none}}",
+            "{g, select, a {{n, plural, one {# файл} few {# файла} many {# файлов} "
+            "other {# файлы}}} other {none}}",
+        ),
+        (
+            "{n, plural, other {{g, select, a {his # files} other {# files}}}}",
+            "{n, plural, one {{g, select, a {his # файл} other {# файл}}} "
+            "few {{g, select, a {his # файла} other {# файла}}} "
+            "many {{g, select, a {his # файлов} other {# файлов}}} "
+            "other {{g, select, a {his # файлы} other {# файлы}}}}",
+        ),
+        (  # an argument that does not count is no number
+            "{n, plural, other {{name} files}}",
+            "{n, plural, one {{name} файлы} few {{name} файлы} many {{name} файлы} "
+            "other {{name} файлы}}",
+        ),
+        (  # with an offset the argument is another number than `#`
+            "{n, plural, offset:1 other {{n} files}}",
+            "{n, plural, offset:1 one {{n} файлы} few {{n} файлы} many {{n} файлы} "
+            "other {{n} файлы}}",
+        ),
+    ],
+)
+def test_forms_of_icu(text: str, target: str) -> None:
+    assert "".join(icu(text, "ru").split()) == "".join(target.split())
+
+
+ORDINAL = "{n, selectordinal, one {#st} two {#nd} few {#rd} other {#th}}"
+
+
+@pytest.mark.parametrize(
+    ("language", "names", "target"),
+    [
+        (
+            "fr",
+            {"1st": "1er", "2nd": "2e", "3rd": "3e", "5th": "5e"},
+            "{n, selectordinal, one {#er} two {#e} few {#e} other {#e}}",
+        ),
+        (
+            "it",
+            {"21st": "21º", "2nd": "2º", "3rd": "3º", "5th": "5º", "8th": "l’8º"},
+            "{n, selectordinal, one {#º} two {#º} few {#º} many {l’#º} other {#º}}",
+        ),
+    ],
+)
+def test_ordinal_numbers(language: str, names: dict[str, str], target: str) -> None:
+    assert icu(ORDINAL, language, names) == target
+
+
+@pytest.mark.parametrize(
+    ("language", "categories_of"),
+    [
+        ("de", {1: "other", 2: "other"}),
+        ("en", {1: "one", 11: "other", 12: "other", 22: "two", 23: "few", 113: "other"}),
+        ("it", {1: "other", 8: "many", 11: "many", 18: "other"}),
+        ("ka", {0: "many", 1: "one", 20: "many", 21: "other", 40: "many", 100: "other"}),
+        ("kw", {4: "one", 5: "many", 24: "one", 104: "one", 11: "other", 105: "many"}),
+        ("cy", {0: "zero", 7: "zero", 3: "few", 5: "many", 10: "other"}),
+        ("uk", {3: "few", 13: "other", 23: "few"}),
+    ],
+)
+def test_categories_of_ordinal_numbers(language: str, categories_of: dict[int, str]) -> None:
+    made = ordinals(language, language, ())
+    for number, category in categories_of.items():
+        assert ordinal_category(language, number) == category and category in made
 
 
 def test_forms_of_gettext() -> None:

@@ -274,7 +274,7 @@ def _pseudo(segment: Segment) -> str:
         message = parse_message(segment.source)
         flags = segment.flags | {"icu"}
         texts = (_accented(text, segment, flags) for text in message.texts())
-        return message.with_texts(texts, None)
+        return message.with_texts(texts)
     return _accented(segment.source, segment, segment.flags)
 
 

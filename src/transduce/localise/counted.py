@@ -18,14 +18,17 @@ COUNT = re.compile(
 """Placeholders of a number."""
 
 
-def with_number(segment: Segment, number: str) -> Segment | None:
+def with_number(segment: Segment, number: str, argument: str | None = None) -> Segment | None:
     """A segment with a number in place of the placeholder that counts: the only one of its text, or
-    the only one of a number.  None for another segment, or one that has such a number."""
+    the only one of a number.  None for another segment, or one that has such a number.
+
+    argument: of the plural of ICU that has the segment, which alone counts, and `#`.
+    """
     try:
         source = protect(segment.source, segment.tags, segment.markup, segment.flags)
     except DataError:
         return None
-    mark = _counting(source)
+    mark = _counting(source, argument)
     if not mark or re.search(rf"(?<!\d){number}(?!\d)", segment.source):
         return None
     kept = {
@@ -37,18 +40,21 @@ def with_number(segment: Segment, number: str) -> Segment | None:
     return dataclasses.replace(segment, source=text, forms=())
 
 
-def _counting(source: Protected) -> str:
+def _counting(source: Protected, argument: str | None) -> str:
     marks = [mark for mark in source.marks if source.kinds[mark] == "text"]
-    if len(marks) > 1:
+    if argument is not None:
+        count = re.compile(rf"#|\{{\s*{argument}\s*(?:,\s*number\s*)?\}}" if argument else "#")
+        marks = [mark for mark in marks if count.fullmatch(source.names[mark])]
+    elif len(marks) > 1:
         marks = [mark for mark in marks if COUNT.fullmatch(source.names[mark])]
     return marks[0] if len(marks) == 1 else ""
 
 
-def without_number(segment: Segment, number: str, target: str) -> str:
+def without_number(segment: Segment, number: str, target: str, argument: str | None = None) -> str:
     """A translation of a text with a number, with the placeholder of its segment in its place; ""
     where the number is not there once, or the translation does not keep what the segment has."""
     source = protect(segment.source, segment.tags, segment.markup, segment.flags)
-    name = source.names[_counting(source)]
+    name = source.names[_counting(source, argument)]
     text, n_numbers = re.subn(rf"(?<![\d.,]){number}(?![\d])", lambda _: name, target)
     if n_numbers != 1:
         return ""

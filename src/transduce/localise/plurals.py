@@ -7,7 +7,7 @@ import gettext
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from transduce.errors import DataError
@@ -101,6 +101,74 @@ RULES = (
     ("nplurals=6; plural=(n==0 ? 0 : n==1 ? 1 : n==2 ? 2 : n==3 ? 3 : n==6 ? 4 : 5);", "cy"),
 )
 """Rules of gettext, of the categories of CLDR that whole numbers below a million have."""
+ORDINALS = (
+    ("one other", "n%10!=1 && n%10!=2 || n%100==11 || n%100==12", "sv"),
+    ("one other", "n!=1", "bal fil fr ga hy lo mo ms ro tl vi"),
+    ("one other", "n!=1 && n!=5", "hu"),
+    ("one other", "n<1 || n>4", "ne"),
+    ("few other", "n%10!=2 && n%10!=3 || n%100==12 || n%100==13", "be"),
+    ("few other", "n%10!=3 || n%100==13", "uk"),
+    ("few other", "n%10!=6 && n%10!=9 && n!=10", "tk"),
+    ("many other", "n==0 || n%10!=0 && n%10!=6 && n%10!=9", "kk"),
+    ("many other", "n!=8 && n!=11 && n!=80 && n!=800", "it lld sc vec"),
+    ("many other", "n!=8 && n!=11 && (n<80 || n>89) && (n<800 || n>899)", "lij scn"),
+    ("one other", "n%10!=1 && n%10!=3 || n%100==11", "es"),
+    ("few other", "n%100<2 || n%100>19", "af"),
+    (
+        "one many other",
+        "n==1 ? 0 : n==0 || n%100>1 && n%100<=20 || n>20 && n%20==0 && n%100 ? 1 : 2",
+        "ka",
+    ),
+    ("one many other", "n==1 ? 0 : n%10==4 && n%100!=14 ? 1 : 2", "sq"),
+    (
+        "one many other",
+        "n%20>0 && n%20<5 && (n<20 || n%100>20 || n%100<5) ? 0 : n%100==5 ? 1 : 2",
+        "kw",
+    ),
+    (
+        "one two few other",
+        "n%100>10 && n%100<14 ? 3 : n%10==1 ? 0 : n%10==2 ? 1 : n%10==3 ? 2 : 3",
+        "en",
+    ),
+    (
+        "one two few other",
+        "n%10==1 && n%100!=11 ? 0 : n%10==2 && n%100!=12 ? 1 : "
+        "(n%10==3 || n%10==4) && n%100!=13 && n%100!=14 ? 2 : 3",
+        "bg",
+    ),
+    ("one two few other", "n==1 ? 0 : n==2 || n==3 ? 1 : n==4 ? 2 : 3", "kok mr"),
+    ("one two few other", "n==1 || n==11 ? 0 : n==2 || n==12 ? 1 : n==3 || n==13 ? 2 : 3", "gd"),
+    ("one two few other", "n==1 || n==3 ? 0 : n==2 ? 1 : n==4 ? 2 : 3", "ca"),
+    (
+        "one two many other",
+        "n%100>10 && n%100<19 ? 3 : n%10==1 ? 0 : n%10==2 ? 1 : n%10==7 || n%10==8 ? 2 : 3",
+        "mk",
+    ),
+    (
+        "one few many other",
+        "n%10==1 || n%10==2 || n%10==5 || n%10==7 || n%10==8 || n%100==20 || n%100==50 || "
+        "n%100==70 || n%100==80 ? 0 : n%10==3 || n%10==4 || n%1000 && n%100==0 ? 1 : "
+        "n==0 || n%10==6 || n%100==40 || n%100==60 || n%100==90 ? 2 : 3",
+        "az",
+    ),
+    ("one two few many other", "n==1 ? 0 : n==2 || n==3 ? 1 : n==4 ? 2 : n==6 ? 3 : 4", "gu hi"),
+    (
+        "one two few many other",
+        "n==1 || n==5 || n>6 && n<11 ? 0 : n==2 || n==3 ? 1 : n==4 ? 2 : n==6 ? 3 : 4",
+        "as bn",
+    ),
+    (
+        "one two few many other",
+        "n==1 || n==5 || n>6 && n<10 ? 0 : n==2 || n==3 ? 1 : n==4 ? 2 : n==6 ? 3 : 4",
+        "or",
+    ),
+    (
+        "zero one two few many other",
+        "n==0 || n>6 && n<10 ? 0 : n==1 ? 1 : n==2 ? 2 : n==3 || n==4 ? 3 : n==5 || n==6 ? 4 : 5",
+        "cy",
+    ),
+)
+"""Categories of CLDR 48 of ordinal numbers, by a rule, of languages with others than other."""
 
 
 class PluralForm(NamedTuple):
@@ -167,6 +235,41 @@ def samples_of(language: str | None) -> tuple[str, ...]:
     return _samples(rule_of(language or "en"))
 
 
+@functools.lru_cache
+def _ordinal_rule(language: str) -> tuple[Sequence[str], Callable[[int], int]]:
+    """Categories of the ordinal numbers of a language, and the number of that of a number."""
+    base = base_of(language)
+    rules = ((names, rule) for names, rule, codes in ORDINALS if base in codes.split())
+    names, rule = next(rules, ("other", "0"))
+    return names.split(), gettext.c2py(rule)
+
+
+def ordinal_category(language: str, number: int) -> str:
+    """The category of an ordinal number: `two` of 22 in English."""
+    names, rule = _ordinal_rule(language)
+    return names[rule(number)]
+
+
+@functools.lru_cache
+def _ordinal_numbers(language: str) -> dict[str, list[int]]:
+    """Numbers of each category of ordinal numbers, likely ones first."""
+    numbers: dict[str, list[int]] = {name: [] for name in _ordinal_rule(language)[0]}
+    for number in (*LIKELY, *SAMPLES):
+        numbers[ordinal_category(language, number)].append(number)
+    return numbers
+
+
+def ordinals(source: str, target: str, present: Collection[str]) -> dict[str, tuple[str, str]]:
+    """Of each category of ordinal numbers of a target the category of the source that it is made
+    from, and a number of both; those present that only the source has are made from themselves."""
+    of_source = _ordinal_numbers(source).items()
+    made = {name: (name, str(numbers[0])) for name, numbers in of_source if name in present}
+    for name, numbers in _ordinal_numbers(target).items():
+        number = next((n for n in numbers if ordinal_category(source, n) == name), numbers[0])
+        made[name] = ordinal_category(source, number), str(number)
+    return made
+
+
 def gettext_forms(header: str, language: str | None, number: int) -> list[PluralForm]:
     """Forms of the rule in a header; without a rule, those of the language if they have as many as
     `number`, else the first form is of 1 alone."""
@@ -230,54 +333,98 @@ MOST = 64
 PLURAL_DEEPEST = 6
 
 
+COUNTED = ("plural", "selectordinal")
+"""Kinds of choices between the forms of a number."""
+
+
 class Branch(NamedTuple):
-    """A text of a message, with what is before it, up to its brace."""
+    """A text of a message, with what is before it, up to its brace; a number of its form, if
+    known."""
 
     selector: str
     name: str
     text: Message
+    number: str = ""
+
+
+class Leaf(NamedTuple):
+    """A text of a message, in a plural a number of its form, and the argument that is the number,
+    "" where only `#` is."""
+
+    text: str
+    number: str = ""
+    argument: str = ""
 
 
 class Message(NamedTuple):
     """A text, or a choice between branches: then `text` is what is before the first of them.
 
-    end: what is behind the last branch.
+    end: what is behind the last branch.  argument: of a plural, "" with an offset.
     """
 
     text: str
     kind: str = ""
     branches: tuple[Branch, ...] = ()
     end: str = ""
+    argument: str = ""
+
+    def leaves(self, number: str = "", argument: str = "") -> Iterator[Leaf]:
+        """All texts, in order, as those of the plural around them.
+
+        number, argument: of a leaf outside of a choice.
+        """
+        if not self.kind:
+            yield Leaf(self.text, number, argument)
+        for branch in self.branches:
+            counted = (branch.number, self.argument) if self.kind in COUNTED else (number, argument)
+            yield from branch.text.leaves(*counted)
 
     def texts(self) -> Iterator[str]:
         """All texts, in order."""
-        if not self.kind:
-            yield self.text
-        for branch in self.branches:
-            yield from branch.text.texts()
+        return (leaf.text for leaf in self.leaves())
 
-    def with_texts(self, texts: Iterator[str], language: str | None) -> str:
-        """The message with other texts in their places, and the categories of a language."""
+    def in_language(self, source: str, target: str | None) -> Message:
+        """The message with the plural categories of a target language; those that are made from one
+        text, and all of ordinal numbers, get a number of each."""
+        inner = tuple(b._replace(text=b.text.in_language(source, target)) for b in self.branches)
+        by_name = {branch.name: branch for branch in inner}
+        cases = {
+            name: " ".join(branch.text.texts()).replace("#", "%1")
+            for name, branch in by_name.items()
+            if name in CATEGORY_NAMES
+        }
+        if target is None or self.kind not in COUNTED or "other" not in cases:
+            return self._replace(branches=inner)
+        if self.kind == "plural":
+            made = origins(cases, target)
+            numbers = {name: form.sample for name, form in categories(target).items()}
+            n_made = Counter(origin for name, origin in made.items() if numbers.get(name))
+            numbers = {name: n for name, n in numbers.items() if n_made[made[name]] > 1}
+        else:
+            forms = ordinals(source, target, cases)
+            made = {name: form[0] if form[0] in cases else "other" for name, form in forms.items()}
+            numbers = {name: number for name, (_, number) in forms.items()}
+        new = {
+            name: by_name[origin]._replace(
+                selector=by_name[origin].selector.replace(origin, name, 1), name=name
+            )
+            for name, origin in made.items()
+            if origin != name and not (name == "one" and "=1" in by_name)
+        }
+        other = by_name.pop("other")
+        branches = (by_name | new | {"other": new.get("other", other)}).values()
+        numbered = (b._replace(number=numbers.get(b.name, "")) for b in branches)
+        return self._replace(branches=tuple(numbered))
+
+    def with_texts(self, texts: Iterator[str]) -> str:
+        """The message with other texts in their places."""
         if not self.kind:
             return next(texts)
-        parts = {b.name: (b.selector, b.text.with_texts(texts, language)) for b in self.branches}
-        cases = {
-            b.name: " ".join(b.text.texts()).replace("#", "%1")
-            for b in self.branches
-            if b.name in CATEGORY_NAMES
-        }
-        made = origins(cases, language if self.kind == "plural" and "other" in cases else None)
-        new = {
-            name: (parts[origin][0].replace(origin, name, 1), parts[origin][1])
-            for name, origin in made.items()
-            if origin != name and not (name == "one" and "=1" in parts)
-        }
-        other = parts.pop("other", None)
-        parts |= new | ({"other": other} if other else {})
+        parts = [(b.selector, b.text.with_texts(texts)) for b in self.branches]
         if self.kind == "choice":
-            rows = "|".join(f"{selector}{_quoted(text)}" for selector, text in parts.values())
+            rows = "|".join(f"{selector}{_quoted(text)}" for selector, text in parts)
         else:
-            rows = "".join(f"{selector}{text}}}" for selector, text in parts.values())
+            rows = "".join(f"{selector}{text}}}" for selector, text in parts)
         return f"{self.text}{rows}{self.end}"
 
 
@@ -322,18 +469,19 @@ def parse_message(text: str, depth: int = 0, number: str = "") -> Message:
     outside = _outermost(before + after)
     inside = ("", "")
     if any(map(str.isalnum, outside)) or HEAD.search(after):
-        if "#" in outside and head["kind"] in ("plural", "selectordinal") and number:
+        if "#" in outside and head["kind"] in COUNTED and number:
             before, after = _with_number(before, number), _with_number(after, number)
         elif "#" in outside and not number:
             raise DataError("the message has # outside of its choice; write it in each text")
         inside, before, after = (before, after), "", ""
-    if head["kind"] in ("plural", "selectordinal"):
+    if head["kind"] in COUNTED:
         number = "" if head["offset"] else head["argument"]
     branches = tuple(
         Branch(selector, name, parse_message(f"{inside[0]}{body}{inside[1]}", depth + 1, number))
         for selector, name, body in bodies
     )
-    message = Message(before + head[0], head["kind"], branches, closing[0] + after)
+    argument = number if head["kind"] in COUNTED else ""
+    message = Message(before + head[0], head["kind"], branches, closing[0] + after, argument)
     if sum(1 for _ in message.texts()) > MOST:
         raise DataError(f"the message has more than {MOST} texts")
     return message

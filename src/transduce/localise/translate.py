@@ -40,7 +40,7 @@ from transduce.localise.document import (
 )
 from transduce.localise.inline import parts_of
 from transduce.localise.placeholders import PLACEHOLDER, Protected, check_placeholders, protect
-from transduce.localise.plurals import has_choice, parse_message
+from transduce.localise.plurals import Leaf, has_choice, parse_message
 from transduce.localise.projection import Links, cut_by_links, detagged, projected
 from transduce.localise.sentences import Sentences, split_sentences, unwrapped
 from transduce.text.offsets import token_spans
@@ -302,29 +302,49 @@ def _message(
         whole = yield from _segment(segment, language, can_align)
         forms = yield from _plural_forms(segment, language, can_align)
         return dataclasses.replace(whole, forms=forms)
-    message = parse_message(segment.source)
-    texts = list(message.texts())
-    leaves = {
-        text: _leaf(segment, text.strip())
-        for text in texts
-        if any(map(str.isalnum, PLACEHOLDER.sub("", text)))
-    }
-    works = (_segment(leaf, language, can_align) for leaf in leaves.values())
-    translations = dict(zip(leaves, (yield from _translate_together(works)), strict=True))
+    message = parse_message(segment.source).in_language(language, target_language)
+    leaves = [*message.leaves()]
+    translations = yield from _leaves(segment, leaves, language, can_align)
     targets = []
-    for text in texts:
-        record = translations.get(text)
-        if isinstance(record, DataError):
-            raise record
-        target = text
-        if record is not None:
-            output = record.target
-            if "'" not in text and "message-format" not in segment.flags:
+    for leaf in leaves:
+        result = translations.get(leaf) or translations.get(Leaf(leaf.text))
+        if isinstance(result, DataError):
+            raise result
+        target = leaf.text
+        if result is not None:
+            output = result if isinstance(result, str) else result.target
+            if "'" not in leaf.text and "message-format" not in segment.flags:
                 output = re.sub(r"'(?=[{}#|])", "''", output)
-            target = text.replace(text.strip(), output)
+            target = target.replace(target.strip(), output)
         targets.append(target)
-    written = message.with_texts(iter(targets), target_language)
-    return Record(segment.key, segment.source, written, "translated")
+    return Record(segment.key, segment.source, message.with_texts(iter(targets)), "translated")
+
+
+def _leaves(
+    segment: Segment, leaves: Sequence[Leaf], language: str, can_align: bool
+) -> Work[dict[Leaf, Record | str | DataError]]:
+    """Translations of the texts of a message: each by itself, and with a number where it has one,
+    which is put back."""
+    texts = {
+        leaf.text: _leaf(segment, leaf.text.strip())
+        for leaf in leaves
+        if any(map(str.isalnum, PLACEHOLDER.sub("", leaf.text)))
+    }
+    parts = {Leaf(text): part for text, part in texts.items()}
+    for leaf in leaves:
+        part = texts.get(leaf.text)
+        if part and leaf.number and (counted := with_number(part, leaf.number, leaf.argument)):
+            parts[leaf] = counted
+    works = (_segment(part, language, can_align) for part in parts.values())
+    results = yield from _translate_together(works)
+    made: dict[Leaf, Record | str | DataError] = {}
+    for leaf, result in zip(parts, results, strict=True):
+        if not leaf.number:
+            made[leaf] = result
+        elif isinstance(result, Record):
+            part = texts[leaf.text]
+            made[leaf] = without_number(part, leaf.number, result.target, leaf.argument)
+    return made
 
 
 def _plural_forms(
