@@ -258,3 +258,37 @@ def test_a_memory_fills_the_gaps_of_a_review(
 def test_a_review_in_another_format_names_the_right_option() -> None:
     with pytest.raises(DataError, match=r"not well-formed XML.*; --merge takes .* give --memory$"):
         Exchange(b'msgid "a"\nmsgstr "b"\n')
+
+
+def test_a_review_of_another_language_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page, file, catalogue = (tmp_path / name for name in ("a.html", "a.xlf", "de.po"))
+    page.write_text(f'<html lang="en">{PAGE}</html>')
+    catalogue.write_text('msgid "One"\nmsgstr ""\n')
+    pseudo = ["--pseudo", "--source-language", "en", "--target-language", "fr"]
+    inputs = ["localise", "-", str(page), str(catalogue)]
+    assert main([*inputs, *pseudo, "--xliff", str(file), "--format", "html"]) == 0
+    merged = ["localise", "-", str(page), "--merge", str(file), "--output", str(tmp_path / "de")]
+    for option, code in (("--target-language", "de"), ("--source-language", "it")):
+        assert main([*merged, option, code]) == 1
+        assert f"not {code}; leave it" in capsys.readouterr().err
+    assert not (tmp_path / "de").exists()
+    assert main([*merged, "--target-language", "fr-CA"]) == 0
+    assert 'lang="fr-CA"' in (tmp_path / "de" / "a.html").read_text()
+    assert main([*merged, "--only", "all"]) == 0
+    assert 'lang="fr"' in (tmp_path / "de" / "a.html").read_text()
+    main(["localise", "-", str(catalogue), "--merge", str(file), "--in-place"])
+    assert catalogue.read_text() == 'msgid "One"\nmsgstr ""\n'
+    assert "its target language is de, not fr" in capsys.readouterr().err
+
+
+def test_a_memory_of_another_language_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text, memory = tmp_path / "a.txt", tmp_path / "fr.po"
+    text.write_text("One\n")
+    memory.write_text('msgid "One"\nmsgstr "Un"\n')
+    command = ["localise", "-", str(text), "--memory", str(memory), "--target-language", "de"]
+    main([*command, "--output", str(tmp_path / "de")])
+    assert f"{memory}: its target language is fr, not de" in capsys.readouterr().err

@@ -254,3 +254,17 @@ def test_paths_of_targets(pattern: str, language: str, path: str) -> None:
     assert target_path(Path(pattern), language) == Path(path)
     with pytest.raises(DataError, match="give --target-language"):
         target_path(Path(pattern), None)
+
+
+@pytest.mark.parametrize("code", ["../../x", "..", "de/x", "de\nx", "", "de]", r"de\x"])
+def test_a_language_is_no_path(
+    repository: Repository, code: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base = repository.write("a/b/en.json", '{"a": "One text"}')
+    options = ["--target", str(base.with_name("{lang}.json")), "--in-place", "--pseudo"]
+    assert main(["localise", "-", str(base), *options, "--target-language", code]) == 2
+    assert "is no code of a language; give such as de or pt-BR" in capsys.readouterr().err
+    repository.language = code  # of a recipe
+    (repository.top / "report.jsonl").write_text("")
+    assert repository.localise("a/b/en.json", "a/b/{lang}.json") == 2
+    assert [path.name for path in base.parent.iterdir()] == ["en.json"]

@@ -97,6 +97,9 @@ class DocumentReader(NamedTuple):
         is_reviewed: all translations are for a review.
         """
         documents = [self.read(file) for file in memory or ()]
+        for file, document in zip(memory or (), documents, strict=True):
+            if others := [r for r in document.unread if r.key == "language"]:
+                logger.warning("%s: %s", file, others[0].reason)
         known = [
             *(segment for document in documents for segment in document.confirmed),
             *(segment for document in documents for segment in document.segments),
@@ -136,20 +139,24 @@ def write_report(path: Path | None, records: Sequence[Record]) -> None:
         lines.write(report_page(records) if is_page else (record.line() for record in records))
 
 
-def without_run(pseudo: bool, merge: Path | None, reason: str) -> Translate:
+def without_run(
+    pseudo: bool, merge: Path | None, reason: str, source: str | None, target: str | None
+) -> tuple[Translate, str | None, str | None]:
     """Pseudo-translation; or the translations of an XLIFF file, where it is not None and has them,
-    else matches of a memory.
+    else matches of a memory; and the codes of the languages, those of that file where they are
+    None.
 
     reason: why segments stay that have none of these.
     """
     if pseudo:
-        return lambda file, segments: pseudo_translated(segments)
+        return lambda file, segments: pseudo_translated(segments), source, target
     reviewed = None
     if merge is not None:
         with reading(merge):
             content = merge.read_bytes()
         with naming(merge):
             reviewed = Exchange(content)
+            source, target = reviewed.languages(source, target)
 
     def translate(file: str, segments: Sequence[Segment]) -> list[Record]:
         records = (
@@ -162,7 +169,7 @@ def without_run(pseudo: bool, merge: Path | None, reason: str) -> Translate:
             for s, r in zip(segments, records, strict=True)
         ]
 
-    return translate
+    return translate, source, target
 
 
 def translation_by(

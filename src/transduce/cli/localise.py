@@ -77,7 +77,8 @@ def localise(
     review
         The same as a page, FILE.html, on which people approve and correct, and save such a file.
     merge
-        Such a file with reviewed translations, which are written into the documents.
+        Such a file with reviewed translations, which are written into the documents. Languages that
+        are not given are those that it names.
     check
         Write nothing, but name the translations in the documents that do not keep placeholders,
         tags, numbers, terms of a glossary or a limit of length; the exit code is 1 if there are
@@ -102,6 +103,7 @@ def localise(
         Encoding of the documents, where they have no byte order mark and name none. Default: UTF-8.
     """
     from transduce.cli import documents as steps
+    from transduce.localise.languages import check_tag
 
     if memory and (check or pseudo):
         raise SettingError("--memory is for translations; leave it out with --check and --pseudo")
@@ -120,7 +122,12 @@ def localise(
             run, source_language, target_language, decoding, machine, glossary
         )
     else:
-        translate = steps.without_run(pseudo, merge, "the memory has no match" if memory else "")
+        reason = "the memory has no match" if memory else ""
+        translate, source_language, target_language = steps.without_run(
+            pseudo, merge, reason, source_language, target_language
+        )
+    for code in (source_language, target_language):
+        check_tag(code)
     lasts = steps.targets_of(documents, target, target_language)
     documents = steps.below(output, lasts) or documents
     states, languages = steps.STATES["all" if check else only], (source_language, target_language)

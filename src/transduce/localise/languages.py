@@ -3,6 +3,7 @@
 import re
 from pathlib import PurePath
 
+from transduce.errors import SettingError
 from transduce.localise.document import Reading, Record
 from transduce.text.languages import EQUAL, NAMES, SHORT, canonical
 
@@ -27,6 +28,8 @@ PAGES = {
 """Encodings of Windows before Unicode, by the codes of their languages."""
 
 
+TAG = re.compile(r"[A-Za-z0-9]+(?:[-_@.][A-Za-z0-9]+)*")
+"""A code as it stands in names of files: pt-BR, sr@latin."""
 LOCALES = "LC_MESSAGES"
 """Directory of catalogues, within that of a language."""
 
@@ -77,6 +80,12 @@ def language_of_path(path: str) -> str:
     at = parts.index(LOCALES) - 1 if LOCALES in parts[1:] else -1
     code = parts[at] if at >= 0 else PurePath(path).stem
     return code if base_of(code) in LANGUAGES else ""
+
+
+def check_tag(code: str | None) -> None:
+    """Raise SettingError for a code of a language that is no part of a path or of a name."""
+    if code is not None and not TAG.fullmatch(code):
+        raise SettingError(f"{code!r} is no code of a language; give such as de or pt-BR")
 
 
 def of_other_languages(reading: Reading, source: str = "", target: str = "") -> list[Record]:

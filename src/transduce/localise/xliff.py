@@ -345,6 +345,25 @@ class Exchange:
             for element in root.children
             if element.local_name == "file"
         }
+        self._languages = [
+            (element.get("source-language"), element.get("target-language"))
+            for element in root.children
+            if element.local_name == "file"
+        ]
+
+    def languages(self, source: str | None, target: str | None) -> tuple[str | None, str | None]:
+        """Codes of source and target, those of the file where they are None.  Raises DataError
+        where the file has others."""
+        languages = [source, target]
+        for codes in self._languages:
+            reading = Reading(language=languages[1], source=languages[0])
+            if others := of_other_languages(reading, *codes):
+                raise DataError(others[0].reason)
+            languages = [
+                known or (code if code and names_language(code) else None)
+                for known, code in zip(languages, codes, strict=True)
+            ]
+        return languages[0], languages[1]
 
     def records(self, name: str, segments: Sequence[Segment]) -> list[Record]:
         """Translations of the segments of a document, found by their sources and neighbours; a
