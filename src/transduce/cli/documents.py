@@ -38,6 +38,7 @@ from transduce.localise.document import (
 )
 from transduce.localise.formats import DATA, FORMATS, MARKED, read_document
 from transduce.localise.fuzzy import FuzzyMemory
+from transduce.localise.languages import check_tag
 from transduce.localise.lock import CHANGED, Lock, Version, Written, lock_of, read_lock, updated
 from transduce.localise.memory import with_matches
 from transduce.localise.report import report_page, review_page
@@ -140,14 +141,17 @@ def write_report(path: Path | None, records: Sequence[Record]) -> None:
 
 
 def without_run(
-    pseudo: bool, merge: Path | None, reason: str, source: str | None, target: str | None
+    pseudo: bool,
+    merge: Path | None,
+    memory: Sequence[Path],
+    source: str | None,
+    target: str | None,
 ) -> tuple[Translate, str | None, str | None]:
     """Pseudo-translation; or the translations of an XLIFF file, where it is not None and has them,
     else matches of a memory; and the codes of the languages, those of that file where they are
     None.
-
-    reason: why segments stay that have none of these.
     """
+    reason = "the memory has no match" if memory else ""
     if pseudo:
         return lambda file, segments: pseudo_translated(segments), source, target
     reviewed = None
@@ -220,6 +224,13 @@ def translation_by(
         return localised(segments, source, attempt, options, links, target, inspect)
 
     return translate, source, target
+
+
+def checked_tags(source: str | None, target: str | None) -> tuple[str | None, str | None]:
+    """Codes of languages.  Raises SettingError for one that is none."""
+    for code in (source, target):
+        check_tag(code)
+    return source, target
 
 
 def terms_in(path: Path | None, source: str | None, target: str | None) -> Glossary:

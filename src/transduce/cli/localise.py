@@ -103,7 +103,6 @@ def localise(
         Encoding of the documents, where they have no byte order mark and name none. Default: UTF-8.
     """
     from transduce.cli import documents as steps
-    from transduce.localise.languages import check_tag
 
     if memory and (check or pseudo):
         raise SettingError("--memory is for translations; leave it out with --check and --pseudo")
@@ -117,20 +116,15 @@ def localise(
     tools_time = steps.newest((run if needs_run else None, merge, glossary, *memory))
     if output is not None and only == "missing" and not (pseudo or target):
         documents = steps.outdated(documents, tools_time)
-    if needs_run and documents:
-        translate, source_language, target_language = steps.translation_by(
-            run, source_language, target_language, decoding, machine, glossary
-        )
+    asked = source_language, target_language
+    if not (needs_run and documents):
+        translate, source, goal = steps.without_run(pseudo, merge, memory, *asked)
     else:
-        reason = "the memory has no match" if memory else ""
-        translate, source_language, target_language = steps.without_run(
-            pseudo, merge, reason, source_language, target_language
-        )
-    for code in (source_language, target_language):
-        check_tag(code)
-    lasts = steps.targets_of(documents, target, target_language)
+        translate, source, goal = steps.translation_by(run, *asked, decoding, machine, glossary)
+    languages = steps.checked_tags(source, goal)
+    lasts = steps.targets_of(documents, target, languages[1])
     documents = steps.below(output, lasts) or documents
-    states, languages = steps.STATES["all" if check else only], (source_language, target_language)
+    states = steps.STATES["all" if check else only]
     reader = steps.DocumentReader(encoding, format, *languages, states)
     read = reader.with_memory(memory if needs_run or memory else None, xliff is not None)
     since = tools_time if only == "missing" else None
