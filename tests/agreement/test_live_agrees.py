@@ -243,9 +243,12 @@ def test_tokenizers(config: TokenizerConfig, tmp_path: Path) -> None:
 
 
 def test_what_the_page_cannot_compute_is_named() -> None:
-    rnn = random_translator({"kind": "recurrent"}, trained=False)
-    with pytest.raises(SettingError, match=r"model\.encoder\.kind is 'recurrent'"):
-        live_of(rnn, "")
+    for side, stacks in {
+        "encoder": ({"kind": "bytenet"}, {"kind": "bytenet"}),
+        "decoder": ({}, {"kind": "ssru"}),
+    }.items():
+        with pytest.raises(SettingError, match=rf"no stack of kind .*\(model\.{side}\.kind\)"):
+            live_of(random_translator(*stacks, trained=False), "")
     beam = random_translator(decoding={"no_repeat_ngram": 3})
     with pytest.raises(SettingError, match=r"decoding\.no_repeat_ngram = 3"):
         live_of(beam, "")

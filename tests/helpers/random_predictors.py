@@ -9,6 +9,7 @@ import torch
 from helpers.tiny_run import stack
 from transduce.tasks.language_model.dialogue import DialogueRecipe, TrainedDialogue
 from transduce.tasks.language_model.recommendation import RecommendationRecipe, Recommender
+from transduce.tasks.language_model.task import LanguageModelRecipe, TrainedLanguageModel
 from transduce.tasks.text_encoder.mask_filler import MaskFiller
 from transduce.tasks.text_encoder.predictor import Answerer, TextClassifier, TextEmbedder
 from transduce.tasks.text_encoder.recipes import (
@@ -85,6 +86,19 @@ def random_embedder(
     recipe = EmbeddingRecipe.parse(settings, "recipe")
     embedder: TextEmbedder = drawn(TextEmbedder(recipe, train_tokenizer(config, LINES)))
     return embedder
+
+
+def random_generator(decoder: dict[str, Any]) -> Any:
+    """A language model of words."""
+    settings = {
+        "task": "language-model",
+        "data": {"train": {"kind": "text", "path": "none.txt"}},
+        "text": {"tokenizer": {"kind": "symbols"}, "block": 32},
+        "model": {"d_model": 16, "decoder": decoder},
+        "decoding": {"method": "beam", "beam_size": 2, "max_tokens": 6},
+    }
+    recipe = LanguageModelRecipe.parse(settings, "recipe")
+    return drawn(TrainedLanguageModel.new(recipe, train_tokenizer(SymbolsConfig(), LINES)))
 
 
 def random_dialogue() -> Any:

@@ -12,8 +12,18 @@ import numpy as np
 from torch import Tensor, nn
 
 from transduce.errors import SettingError
-from transduce.nn.stack_configs import TextCnnConfig, TransformerConfig, head_width
-from transduce.settings.sections import outside
+from transduce.nn.convolution import dilations
+from transduce.nn.stack_configs import (
+    ConvolutionDecoderConfig,
+    ConvolutionEncoderConfig,
+    MemoryConfig,
+    RecurrentDecoderConfig,
+    RecurrentEncoderConfig,
+    TextCnnConfig,
+    TransformerConfig,
+    head_width,
+)
+from transduce.settings.sections import outside, to_dict
 from transduce.text import SPECIAL_TOKENS, MarianTokenizer, Tokenizer
 from transduce.text.imported import piece_table
 from transduce.text.subword import SubwordTokenizer
@@ -48,8 +58,8 @@ def packed_arrays(
     """Name, shape, kind and offset of each array, and the bytes of all; tied ones share an offset.
 
     exact: names of matrices in float32 in every precision, also under other names.  An int8 matrix
-    has one scale for each row, before its numbers; matrices that came in int8 keep their numbers,
-    with their divisors (rows,) instead.
+    has one scale for each row (a convolution for each channel), before its numbers; matrices that
+    came in int8 keep their numbers, with their divisors (rows,) instead.
     """
     index: list[tuple[str, list[int], str, int]] = []
     content = bytearray()
@@ -60,7 +70,7 @@ def packed_arrays(
         address = tensor.data_ptr()
         if address not in offsets:
             content += bytes(-len(content) % 4)
-            is_rounded = tensor.dim() == 2 and address not in wide
+            is_rounded = tensor.dim() > 1 and address not in wide
             kind = precision if is_rounded else "float32"
             by = rounded.get(address) if precision == "int8" else None
             if by is not None:
@@ -78,11 +88,15 @@ def packed_arrays(
 def _bytes_of(array: Any, kind: str) -> bytes:
     if kind == "float32":
         return bytes(np.ascontiguousarray(array, "<f4").data)
+    array = array.reshape(len(array), -1)
     scale = np.abs(array).max(1, keepdims=True) / GREATEST
     numbers = np.round(array / np.where(scale > 0, scale, 1)).astype(np.int8)
     return bytes(scale.astype("<f4").data) + bytes(numbers.data)
 
 
+NORM_EPSILON = 1e-5
+PRE_NORM = {"norm_order": "pre", "epsilon": NORM_EPSILON}
+"""Norms of convolutional stacks."""
 IN_STACKS: Mapping[str, Collection[str]] = {
     "norm": ("layer",),
     "norm_order": ("post", "pre"),
@@ -92,7 +106,7 @@ IN_STACKS: Mapping[str, Collection[str]] = {
     ),
     "activation": ("relu", "gelu", "gelu-tanh", "silu", "swiglu"),
 }
-"""Values of the settings of a stack that `static/forward.js` computes; it refuses others."""
+"""Settings of a Transformer that `static/forward.js` computes; it refuses others."""
 IN_MODELS: Mapping[str, Collection[str | bool]] = {
     "tie": ("none", "two-way", "three-way", False, True),
     "pooling": ("first", "mean", "max"),
@@ -110,20 +124,14 @@ def check_settings(section: Any, name: str, allowed: Mapping[str, Collection[Any
         raise SettingError(f"a live page has no {setting} = {value!r}; leave out --live")
 
 
-def stack_facts(side: str, config: Any, d_model: int) -> dict[str, Any]:
-    """Settings of a stack.  Raises SettingError for one that is not a Transformer or a text CNN.
+def stack_facts(side: str, config: Any, d_model: int, looks: bool = True) -> dict[str, Any]:
+    """Settings of a stack.  Raises SettingError for one that the page does not compute.
 
-    side: "encoder" or "decoder".  config: its settings.  d_model: width of the model.
+    side: "encoder" or "decoder".  config: its settings.  d_model: width of the model.  looks: True
+    for a decoder over a memory.
     """
-    if isinstance(config, TextCnnConfig):
-        widths = list(config.widths)
-        bare = {"n_layers": 1, "n_heads": 0, "d_head": 0, "positions": "none"}
-        return {"kind": config.kind, **bare, "widths": widths}
     if not isinstance(config, TransformerConfig):
-        raise SettingError(
-            f"a live page computes Transformers and text CNNs alone, and model.{side}.kind is "
-            f"{config.kind!r}; leave out --live"
-        )
+        return {"n_heads": 0, "d_head": 0, "positions": "none", **_other_facts(side, config, looks)}
     check_settings(config, f"model.{side}", IN_STACKS)
     slopes = None
     if config.positions == "alibi":
@@ -140,6 +148,34 @@ def stack_facts(side: str, config: Any, d_model: int) -> dict[str, Any]:
         "slopes": slopes,
         "epsilon": config.norm_epsilon,
     }
+
+
+def _other_facts(side: str, config: Any, looks: bool) -> dict[str, Any]:
+    """The same of a stack without layers of a Transformer."""
+    facts = {name: setting for name, setting in to_dict(config).items() if name != "dropout"}
+    match config:
+        case TextCnnConfig():
+            return {**facts, "n_layers": 1}
+        case RecurrentEncoderConfig():
+            return facts
+        case RecurrentDecoderConfig():
+            if not looks:
+                return {**facts, "context": "", "input_feeding": "none"}
+            context = facts["context"]
+            has_heads = int(context["kind"] != "fixed")
+            own = {"kind": config.kind, "context": context["kind"], "n_heads": has_heads}
+            return {**facts, **context, **own}
+        case ConvolutionEncoderConfig():
+            steps = dilations(config.n_layers, config.dilation_growth)
+            return {**facts, **PRE_NORM, "dilations": steps}
+        case ConvolutionDecoderConfig():
+            return {**facts, **PRE_NORM, "n_heads": int(looks)}
+        case MemoryConfig():
+            return {**facts, "n_layers": config.hops, "n_heads": 1, "epsilon": NORM_EPSILON}
+    raise SettingError(
+        f"a live page computes no stack of kind {config.kind!r} (model.{side}.kind); "
+        "leave out --live"
+    )
 
 
 def _marian_facts(tokenizer: MarianTokenizer) -> dict[str, Any]:

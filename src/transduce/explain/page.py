@@ -102,6 +102,7 @@ SCRIPTS = (
 """Files that make the page's script, in this order; "film" only for pages with a film."""
 ENGINE = (
     "forward",
+    "stacks",
     "random",
     "tokenizers",
     "decode",
@@ -114,6 +115,7 @@ ENGINE = (
 LIVE_SCRIPTS = (
     *SCRIPTS[:-1],
     "vectors",
+    "states",
     "live",
     "bar",
     "why",

@@ -129,7 +129,10 @@ def _live_model(
             f"than {MOST_PARAMETERS:,}; leave out --live"
         )
     check_settings(config, "model", IN_MODELS)
-    stacks = {side: stack_facts(side, getattr(config, side), config.d_model) for side in sides}
+    looks = "encoder" in sides
+    stacks = {
+        side: stack_facts(side, getattr(config, side), config.d_model, looks) for side in sides
+    }
     return LiveModel(
         {
             "task": recipe.task,

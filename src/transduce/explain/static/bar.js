@@ -59,7 +59,7 @@ function renderBar() {
     live.isChanged() ? wholeLine() : null,
     S.embed ? null : barButtons(),
     leftOut(),
-    isTransformer() && el(
+    (partsThere().length || transduce.facts.decoding) && el(
       "details",
       { class: "changes", ...(BAR.open ? { open: true } : {}), ontoggle: (e) => (BAR.open = e.target.open) },
       el("summary", { "data-k": "changes" }, t("changeModel")),
@@ -152,17 +152,28 @@ function leftOut() {
     : null;
 }
 
-const isTransformer = () => Object.values(transduce.facts.stacks).some(({ kind }) => kind === "transformer");
-function switches() {
+// Parts of the architecture that each kind of stack has.
+const PARTS_OF = {
+  transformer: Object.keys(PARTS),
+  recurrent: ["softmax"],
+  convolution: ["scale", "positions", "residual", "norm", "softmax"],
+  "memory-network": ["scale", "norm", "softmax"],
+  "text-cnn": [],
+};
+function partsThere() {
   const { stacks } = transduce.facts,
+    attends = D.attention.length,
     positioned = Object.values(stacks).some((stack) => stack.positions !== "none"),
-    there = { mask: Boolean(stacks.decoder), positions: positioned },
-    parts = Object.keys(PARTS).filter((part) => there[part] ?? true);
+    there = { scale: attends, softmax: attends, mask: stacks.decoder?.kind === "transformer", positions: positioned },
+    known = Object.values(stacks).flatMap(({ kind }) => PARTS_OF[kind]);
+  return Object.keys(PARTS).filter((part) => known.includes(part) && (there[part] ?? true));
+}
+function switches() {
   const box = (part) => {
     const there = !live.isOut("parts", part);
     return checkbox("part" + part, t(PARTS[part]), there, () => live.toggle("parts", part));
   };
-  return el("p", { class: "switches", role: "group", "aria-label": t("changeModel") }, parts.map(box));
+  return el("p", { class: "switches", role: "group", "aria-label": t("changeModel") }, partsThere().map(box));
 }
 
 // Beam width, or drawing at a temperature.

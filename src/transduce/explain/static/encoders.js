@@ -54,15 +54,14 @@ function classified(model, bare, texts) {
     layers: model.lens(recording, "encoder", 0, (x) => [best(labelScores(model, x))]),
     hidden,
     features: featuresOf(model, recording, topOf(scores, 1)[0]),
-    ...creditsOf(model, recording, labels, facts.labels.length > 1 && !windowed(model) ? [[0, topOf(scores, 1)[0]]] : []),
+    ...creditsOf(model, recording, labels, facts.labels.length > 1 ? [[0, topOf(scores, 1)[0]]] : []),
     ...parts,
   };
 }
 // The windows of a text CNN that max pooling chose, those with the largest part in the label first.
-const windowed = ({ network }) => network.stacks.encoder.kind === "text-cnn";
 function featuresOf(model, recording, label) {
   const { arrays, stacks } = model.network;
-  if (!windowed(model) || model.facts.pooling !== "max" || arrays["head.hidden.weight"]) return [];
+  if (stacks.encoder.kind !== "text-cnn" || model.facts.pooling !== "max" || arrays["head.hidden.weight"]) return [];
   const vectors = recording.outputs.encoder,
     m = vectors[0].length,
     weights = arrays["head.output.weight"].numbers.subarray(label * m, (label + 1) * m),
@@ -79,10 +78,11 @@ function featuresOf(model, recording, label) {
     };
   });
 }
-const creditsOf = (model, recording, names, choices) => ({
-  choices,
-  creditOf: model.creditOf(recording, names, choices),
-});
+// Credit needs stacks that are linear where their patterns are held: Transformers.
+const creditsOf = (model, recording, names, choices, first) =>
+  model.network.isTransformer()
+    ? { choices, creditOf: model.creditOf(recording, names, choices, first) }
+    : { choices: [] };
 
 function embedded(model, bare, [text]) {
   const { network, facts } = model;

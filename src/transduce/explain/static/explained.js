@@ -119,10 +119,10 @@ class LiveModel {
       answer,
       search: search.tree(),
       steps: stepsOf(read, ended, logits.map(softmax), names, settings.rivals ?? RIVALS),
-      choices,
-      creditOf: this.creditOf(recording, names, choices),
+      ...creditsOf(this, recording, names, choices),
       layers: this.tokenLens(recording, names),
       layers_of: "written",
+      vectors: memory.context ? { context: memory.context } : {},
       ...this.pass(recording, roles, shown, { encoder: "source", decoder: "read" }, again),
     };
   }
@@ -195,8 +195,7 @@ class LiveModel {
       choices = written.map((id, k) => [begin + k, id]);
     const parts = {
       steps: stepsOf(row.slice(begin), written, shares, names, GENERATED_RIVALS),
-      choices,
-      creditOf: this.creditOf(recording, names, choices, first),
+      ...creditsOf(this, recording, names, choices, first),
       first_step: begin - first,
       layers: this.tokenLens(recording, names, first),
       layers_of: "read",
@@ -355,7 +354,7 @@ class LiveModel {
       stacks: mapped(network.stacks, (stack, side) => this.stack(side, stack, sequences[side])),
       shapes: this.shapes(recording),
       recording,
-      hand: { sharpest: sharpest(attention), vectors },
+      hand: { sharpest: sharpest(attention, recording.heads), vectors },
     };
   }
   // The recording of a pass with the same changes, and no positions.
@@ -385,26 +384,26 @@ class LiveModel {
       waves = wavesOf(stack, this.network.arrays[`${side}.positions.table.weight`], d_model),
       positions = stack.positions.startsWith("sinusoidal") ? "sinusoidal" : stack.positions,
       sizes = { n_layers, d_model, n_heads, d_head, pre_norm: norm_order === "pre" };
-    return { sequence, kind: stack.kind, ...sizes, context: "", positions, waves };
+    return { sequence, kind: stack.kind, ...sizes, context: stack.context ?? "", positions, waves };
   }
   // Shapes of outputs, of the first layer alone where there are several; a module that is shared has its first name.
   shapes(recording) {
     const { arrays } = this.network,
       shared = arrays["target_front_end.embedding.weight"] === arrays["front_end.embedding.weight"],
       pools = ["classification", "embedding"].includes(this.facts.task);
-    const shown = Object.entries(recording.outputs).filter(
+    const shapeOf = (name, x) => {
+      if (name.endsWith(".table")) return [x.length, x[0].length];
+      return pools && name.startsWith("head") ? [1, x[0].length] : [1, x.length, x[0].length];
+    };
+    const named = { ...mapped(recording.outputs, (x, name) => shapeOf(name, x)), ...recording.shapes };
+    const shown = Object.entries(named).filter(
       ([name]) =>
-        (!name.includes("layers.") || name.includes(".layers.0")) &&
+        (!/layers\.|residuals\./.test(name) || /\.(layers|residuals)\.0(\.|$)/.test(name)) &&
         !name.endsWith(".activation") &&
         !name.includes(".heads.") &&
         !(shared && name === "target_front_end.embedding"),
     );
-    const shapeOf = (name, x) => {
-      if (name.endsWith(".table")) return [x.length, x[0].length];
-      if (name.includes(".windows.")) return [1, x[0].length, x.length];
-      return pools && name.startsWith("head") ? [1, x[0].length] : [1, x.length, x[0].length];
-    };
-    return Object.fromEntries(shown.map(([name, x]) => [name, shapeOf(name, x)]));
+    return Object.fromEntries(shown);
   }
 }
 
@@ -415,13 +414,14 @@ function stepsOf(read, ids, shares, names, count) {
     return { id, read: reads[k], written: written[k], probability: shares[k][id], guesses };
   });
 }
-// The sharpest head of each kind of attention: number of the attention, and of the head.
-function sharpest(attention) {
+// The sharpest head of each kind of attention with queries, keys and values: its attention and its number.
+function sharpest(attention, heads) {
   const best = new Map();
-  attention.forEach(({ rows, columns, weights }, number) =>
+  attention.forEach(({ name, rows, columns, weights }, number) =>
     weights.forEach((map, head) => {
       const role = `${rows} ${columns}`,
         sharp = sharpness(map);
+      if (!heads[name]) return;
       if (!best.has(role) || sharp > best.get(role)[0]) best.set(role, [sharp, number, head]);
     }),
   );

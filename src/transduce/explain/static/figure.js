@@ -70,7 +70,7 @@ function layerBoxes(side, s) {
     cross = crosses()[0],
     looks = side === "decoder" && (cross || s.context);
   if (s.kind !== "transformer") {
-    const own = { text: t(s.kind), shape: shapeOf(side) };
+    const own = { text: t(s.kind), shape: shapeOf(side), module: side };
     if (!looks) return [own];
     const text = s.context === "fixed" ? t("memory") : `${t("crossAttention")} (${s.context})`;
     return [own, { text, memory: true, shape: shapeOf(side) }];

@@ -158,6 +158,9 @@ class Transformer {
     }
     this.at = null;
   }
+  isTransformer() {
+    return Object.values(this.stacks).every(({ kind }) => kind === "transformer");
+  }
   leaves(part) {
     return this.without.parts.has(part);
   }
@@ -171,7 +174,7 @@ class Transformer {
   }
   // Notes all that `run` computes: vectors of each module, weights of each attention, layers of each stack.
   record(run) {
-    this.recording = { outputs: {}, attention: {}, heads: {}, layers: {}, scales: {}, embedded: {} };
+    this.recording = { outputs: {}, attention: {}, heads: {}, layers: {}, scales: {}, embedded: {}, shapes: {}, states: {} };
     const result = run(),
       recording = this.recording;
     this.recording = null;
@@ -185,6 +188,16 @@ class Transformer {
       );
     if (this.recording) this.recording.outputs[name] ??= vectors;
     return vectors;
+  }
+
+  // The shape of a module's output in PyTorch, where it is not that of vectors by position.
+  shape(name, ...sizes) {
+    if (this.recording) this.recording.shapes[name] ??= sizes;
+  }
+  // A row of a table.
+  row(table, at) {
+    const { shape, numbers } = this.arrays[table];
+    return numbers.subarray(at * shape[1], (at + 1) * shape[1]);
   }
 
   // y = x Wᵀ + b, for all positions.
@@ -310,25 +323,20 @@ class Transformer {
   // Embeddings, times √m if scaled, plus segments and positions.
   embedded(side, ids, at, segments) {
     const front = side === "decoder" && this.stacks.encoder ? "target_front_end" : "front_end",
-      stack = this.stacks[side],
-      rowOf = (table, row) => {
-        const { shape, numbers } = this.arrays[table];
-        return numbers.subarray(row * shape[1], (row + 1) * shape[1]);
-      };
+      stack = this.stacks[side];
     const looked = this.note(
       `${front}.embedding`,
-      ids.map((id) => rowOf(`${front}.embedding.weight`, id)),
+      ids.map((id) => this.row(`${front}.embedding.weight`, id)),
     );
     let x = looked.map((vector) => vector.map((v) => v * this.scale));
     if (this.arrays[`${front}.segments.weight`]) {
       const rows = this.note(
         `${front}.segments`,
-        ids.map((_, t) => rowOf(`${front}.segments.weight`, segments?.[t] ?? 0)),
+        ids.map((_, t) => this.row(`${front}.segments.weight`, segments?.[t] ?? 0)),
       );
       x = x.map((vector, t) => sumOf(vector, rows[t]));
     }
     x = this.note(front, x);
-    if (stack.kind === "text-cnn") return x;
     if (!this.leaves("positions")) {
       const m = x[0]?.length;
       if (stack.positions.startsWith("sinusoidal"))
@@ -336,13 +344,13 @@ class Transformer {
       if (stack.positions === "learned") {
         const rows = this.note(
           `${side}.positions.table`,
-          at.map((position) => rowOf(`${side}.positions.table.weight`, position)),
+          at.map((position) => this.row(`${side}.positions.table.weight`, position)),
         );
         x = x.map((vector, t) => sumOf(vector, rows[t]));
       }
     }
     if (this.recording) this.recording.embedded[side] ??= x;
-    return this.norm(x, `${side}.embedding_norm`, stack.epsilon);
+    return stack.kind === "transformer" ? this.norm(x, `${side}.embedding_norm`, stack.epsilon) : x;
   }
   // The memory of a source: one vector for each token.
   encode(ids, segments) {
@@ -351,35 +359,15 @@ class Transformer {
       hidden = this.without.tokens,
       remember = (keys, values) => keys.map(() => ({ keys, values, n: keys.length, hidden }));
     let x = this.embedded("encoder", ids, at, segments);
-    if (stack.kind === "text-cnn") return this.note("encoder", this.windows(x, stack.widths));
+    if (stack.kind !== "transformer") return this.note("encoder", STACKS[stack.kind].encode(this, x, stack));
     for (let l = 0; l < stack.n_layers; l++) x = this.layer(x, "encoder", l, at, remember);
     return this.note("encoder", this.norm(x, "encoder.norm", stack.epsilon));
   }
-  // Text CNN: ReLU features of windows of every width around each position, with zeros beyond either end; a window
-  // of even width has one place more.
-  windows(x, widths) {
-    const m = x[0].length,
-      features = widths.map((width, i) => {
-        const { shape, numbers } = this.arrays[`encoder.windows.${i}.weight`],
-          bias = this.arrays[`encoder.windows.${i}.bias`].numbers,
-          reach = Math.floor(width / 2);
-        const at = (_, t) =>
-          float32(shape[0]).map((_, f) => {
-            let sum = bias[f];
-            for (let k = 0; k < width; k++) {
-              const vector = x[t - reach + k];
-              for (let c = 0, from = f * m * width + k; vector && c < m; c++) sum += numbers[from + c * width] * vector[c];
-            }
-            return sum;
-          });
-        return this.note(`encoder.windows.${i}`, Array.from({ length: x.length + 1 - (width % 2) }, at));
-      });
-    return x.map((_, t) => Float32Array.from(features.flatMap((of) => [...of[t].map(ACTIVATIONS.relu)])));
-  }
   // Keys and values of a memory for the cross-attention of each layer, made once.
   project(memory) {
-    const stack = this.stacks.decoder,
-      width = stack.n_heads * stack.d_head;
+    const stack = this.stacks.decoder;
+    if (stack.kind !== "transformer") return STACKS[stack.kind].project(this, memory, stack);
+    const width = stack.n_heads * stack.d_head;
     return Array.from({ length: stack.n_layers }, (_, l) => {
       const both = this.linear(memory, `decoder.layers.${l}.cross_attention.key_value`),
         ofHeads = (kind, vectors) =>
@@ -396,7 +384,8 @@ class Transformer {
     });
   }
   start() {
-    return DecoderState.empty(this.stacks.decoder.n_layers);
+    const { kind, n_layers } = this.stacks.decoder;
+    return kind === "transformer" ? DecoderState.empty(n_layers) : new StepState();
   }
   // Outputs for tokens, each read after all that its state holds; the states move on.
   // Several tokens of one state are a text, one token for each of several states a step of a search.
@@ -406,6 +395,11 @@ class Transformer {
       unmasked = this.leaves("mask");
     this.at = at;
     let x = this.embedded("decoder", ids, at);
+    if (stack.kind !== "transformer") {
+      x = this.note("decoder", STACKS[stack.kind].decode(this, x, states, memory, stack));
+      this.at = null;
+      return x;
+    }
     for (let l = 0; l < stack.n_layers; l++) {
       const remember = (keys, values) => {
         keys.forEach((key, i) => {

@@ -27,7 +27,7 @@ function headsBody() {
       `${t(name)} ${value.toFixed(2)}`,
       a.shape[0] > 1 ? [" · ", el("bdi", { class: "token" }, `${a.name}:${h + 1}`)] : null,
     ]),
-    live && X === D ? headSwitch(`${a.name}:${h + 1}`) : null,
+    live && X === D && hasHeads(a) ? headSwitch(`${a.name}:${h + 1}`) : null,
     X.picture && a.rows === X.picture.sequence
       ? null
       : heat((i, j) => w(h, i, j), rows, columns, {
@@ -138,6 +138,8 @@ function thumb(x, att, head) {
   return act(`thumb${att}.${head}`, [picture, el("span", {}, title)], choose, { ...attrs, ...label });
 }
 // Leaves a head out of a model in the page, or puts it back.
+// Layers and heads of a Transformer alone can be left out.
+const hasHeads = ({ name }) => D.stacks[name.split(".")[0]].kind === "transformer";
 function headSwitch(name) {
   const out = live.isOut("outHeads", name),
     attributes = {
@@ -160,7 +162,7 @@ function layerName(a) {
       title: t(out ? "putLayer" : "takeLayer", layer + 1),
       onclick: () => live.toggle("outLayers", name),
     };
-  return live ? el("button", attributes, text) : el("span", {}, text);
+  return live && hasHeads(a) ? el("button", attributes, text) : el("span", {}, text);
 }
 function lines(value, rows, columns, row) {
   const places = (names) => {

@@ -171,7 +171,9 @@ function docOf(explanation, seconds) {
     film: EXAMPLES.find((doc) => doc.film)?.film ?? null,
     attention: attention.map(attentionOf),
     attentionLeftOut: 0,
-    by_hand: attention.flatMap((a, number) => a.weights.map((_, head) => headOf(byHand, number, head))),
+    by_hand: attention.flatMap((a, number) =>
+      explanation.recording?.heads[a.name] ? a.weights.map((_, head) => headOf(byHand, number, head)) : [],
+    ),
     sharpest: byHand?.sharpest.at(-1),
     vectors: mapped(vectors, (numbers) => ({ shape: [numbers.length], numbers })),
     search: search && { ...search, nodes: search.nodes.map((node) => Object.values(node)) },

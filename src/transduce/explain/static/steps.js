@@ -44,6 +44,7 @@ function stepBody() {
       el("div", { style: { flex: "1 1 22rem" }, "data-point": "attention" }, stepContext(), stepAttention()),
     ),
     creditPanel(stepCredit(), step.written, step.guesses),
+    live ? stateRows() : null,
   ];
 }
 
@@ -94,12 +95,13 @@ function stepTokens() {
     tokenRow(t("written"), chips(written, S.step)),
     shaded ? note(t("attends")) : null,
     credit ? note(t("creditColours")) : null,
-    live && source.length ? note(t("hideSource")) : null,
+    live && source.length && transduce.model.network.isTransformer() ? note(t("hideSource")) : null,
   ];
 }
 // A source token; of a model in the page a button that hides it.
 function sourceChip(s, j, style, below = null) {
-  if (!live || !D.sequences.source) return el("span", { class: "chip", style }, token(s), below);
+  if (!live || !transduce.model.network.isTransformer())
+    return el("span", { class: "chip", style }, token(s), below);
   const out = live.isOut("outTokens", j + 1),
     last = !out && listed("outTokens").length === seq("source").length - 1;
   const attributes = {
@@ -138,6 +140,7 @@ function warmed(guesses) {
 
 function cacheSize() {
   const stack = D.stacks.decoder;
+  if (["convolution", "memory-network", "bytenet"].includes(stack.kind)) return "";
   if (stack.kind !== "transformer") return t("cacheRnn", stack.n_layers, stack.d_model);
   const width = stack.n_heads * stack.d_head,
     read = D.first_step + S.step + 1,

@@ -20,6 +20,7 @@ function ruleOf(module) {
   if (module.endsWith("_attention")) return "head concat";
   if (module.endsWith("feed_forward"))
     return ["relu", "swiglu"].includes(stack.activation) ? stack.activation : "feedForward";
+  if (module === side && stack?.kind !== "transformer") return stack.kind;
   return module.startsWith("head") ? "probabilities" : "norm";
 }
 const layered = (module) => module.replace(".layers.0.", `.layers.${S.boxLayer}.`);

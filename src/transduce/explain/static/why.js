@@ -29,7 +29,7 @@ function findWhy() {
   render();
 }
 function why(step) {
-  if (!live || S.doc) return null;
+  if (!live || S.doc || !transduce.model.network.isTransformer()) return null;
   const name = isolated(step.written);
   if (WHY.key !== whyKey()) {
     const ask = (e) => {
