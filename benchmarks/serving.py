@@ -13,6 +13,10 @@ overhead      median time of one short request over that of the library call
 beside        median time of short requests beside one of 256 lines, in batches of 16
 memory        resident memory after 500 mixed requests and at the end, clients that hang up included
 
+With --workers N, instead: requests per second of --connections clients, which send one line after
+another over connections of their own, to a server of one process and to one of N, by turns; medians
+over the rounds, and their ratio.
+
 With --latency, instead: times of a request (one line) with 1 and with 8 clients, each of which
 waits for its answer, and resident memory.
 """
@@ -26,11 +30,13 @@ import gzip
 import json
 import random
 import re
+import selectors
+import socket
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +63,8 @@ def main() -> int:
     parser.add_argument("--engine", default="auto", help="of the server")
     parser.add_argument("--precision", default="float32", help="of the server")
     parser.add_argument("--latency", action="store_true", help="latency alone")
+    parser.add_argument("--workers", type=int, default=0, help="ratio to one process alone")
+    parser.add_argument("--seconds", type=float, default=3.0, help="of a round of --workers")
     parser.add_argument("--connections", type=int, default=32)
     parser.add_argument("--count", type=int, default=400, help="lines of one, many")
     parser.add_argument("--requests", type=int, default=2000, help="requests of memory")
@@ -66,15 +74,92 @@ def main() -> int:
     named = ["--pair", f"{options.pair}={options.run}"] if options.pair else [str(options.run)]
     command = [sys.executable, "-m", "transduce", "serve", *named, "--port", "0", "--threads", "1"]
     command += ["--engine", options.engine, "--precision", options.precision, "--device", "cpu"]
+    if options.workers:
+        more = ["--workers", str(options.workers)]
+        with started(command) as (one, _), started([*command, *more]) as (several, _):
+            print(json.dumps(by_turns(one, several, lines, options)))
+        return 0
+    with started(command) as (url, pid):
+        print(json.dumps(asyncio.run(measured(url, pid, lines, options))))
+    return 0
+
+
+@contextlib.contextmanager
+def started(command: Sequence[str]) -> Iterator[tuple[str, int]]:
+    """Address and process of a server, ready; ended at the end."""
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
         assert process.stderr is not None
         url = next(m[1] for line in process.stderr if (m := re.search(r"serving at (\S+)", line)))
-        print(json.dumps(asyncio.run(measured(url, process.pid, lines, options))))
+        yield url, process.pid
     finally:
         process.terminate()
         process.wait()
-    return 0
+
+
+def by_turns(
+    one: str, several: str, lines: Sequence[str], options: argparse.Namespace
+) -> dict[str, Any]:
+    """Requests per second of two servers, by turns, so that both meet the same machine."""
+    with httpx.Client() as http:
+        (pair,) = http.get(f"{one}/api/models").json()["models"][0]["pairs"]
+    rates: dict[str, list[float]] = {one: [], several: []}
+    answers: dict[str, list[float]] = {one: [], several: []}
+    for _ in range(ROUNDS):
+        for url, of_server in rates.items():
+            times, seconds = crowd(url, pair, lines, options.connections, options.seconds)
+            of_server.append(len(times) / seconds)
+            answers[url] += times
+    one_rate, several_rate = (statistics.median(of_server) for of_server in rates.values())
+    ratios = [b / a for a, b in zip(*rates.values(), strict=True)]
+    return {
+        "clients": options.connections,
+        "one_per_second": round(one_rate, 1),
+        "workers_per_second": round(several_rate, 1),
+        "ratio": round(statistics.median(ratios), 2),
+        "ratios": [round(ratio, 2) for ratio in ratios],
+        "one_p50_ms": round(1000 * statistics.median(answers[one])),
+        "workers_p50_ms": round(1000 * statistics.median(answers[several])),
+    }
+
+
+def crowd(
+    url: str, pair: dict[str, str], lines: Sequence[str], n_clients: int, seconds: float
+) -> tuple[list[float], float]:
+    """Times of the answers to many clients within some seconds, and these; their first answers, of
+    the time in which all connect, do not count.  A loop over plain sockets, as cheap as Python
+    allows, since it takes its share of the cores."""
+    host, _, port = url.removeprefix("http://").partition(":")
+    bodies = [json.dumps({"q": line, **pair}).encode() for line in lines]
+    head = (
+        "POST /translate HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: "
+    )
+    requests = [f"{head}{len(body)}\r\n\r\n".encode() + body for body in bodies]
+    times: list[float] = []
+    with contextlib.ExitStack() as stack:
+        waiting = stack.enter_context(selectors.DefaultSelector())
+        sent: dict[socket.socket, float] = {}
+        for number in range(n_clients):
+            client = stack.enter_context(socket.create_connection((host, int(port))))
+            client.sendall(requests[number % len(requests)])
+            waiting.register(client, selectors.EVENT_READ)
+        began = 0.0
+        count = 0
+        while not began or time.perf_counter() < began + seconds:
+            for key, _ in waiting.select(1):
+                client = key.fileobj
+                assert isinstance(client, socket.socket)
+                answer = client.recv(2**16)
+                if not answer.endswith(b"}"):
+                    continue  # the body follows
+                now = time.perf_counter()
+                if began and client in sent:
+                    times.append(now - sent[client])
+                sent[client] = now
+                if not began and len(sent) == n_clients:
+                    began = now
+                client.sendall(requests[(count := count + 1) % len(requests)])
+        return times, time.perf_counter() - began
 
 
 def read(path: Path) -> list[str]:

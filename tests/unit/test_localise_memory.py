@@ -91,7 +91,7 @@ def test_glossaries_of_the_server_survive_it(tmp_path: Path) -> None:
     for glossary in (first, second):
         glossaries.add(glossary)
     glossaries.delete(first.identity)
-    assert list(Glossaries(file)) == [second]
+    assert Glossaries(file).all() == [second]
     assert json.loads(file.read_text("utf-8"))[0]["entries"] == {"Bäume": "trees"}
     file.write_text("[1]")
     with pytest.raises(DataError, match="is no file of glossaries"):

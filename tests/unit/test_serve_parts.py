@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import shutil
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from helpers.command_line import environment
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError, RunError, SettingError
 from transduce.localise.sentences import split_sentences
-from transduce.serve.calls import RequestError, bounded
+from transduce.serve.calls import ClientGoneError, RequestError, bounded, busy
 from transduce.serve.metrics import Metrics
 from transduce.serve.requests import Fields
 from transduce.serve.runs import Languages, read_specs
@@ -274,6 +275,32 @@ def test_metrics_in_the_text_format() -> None:
     assert 'transduce_request_seconds_bucket{le="0.025"} 2' in lines
     assert 'transduce_request_seconds_bucket{le="+Inf"} 3' in lines
     assert "transduce_request_seconds_sum 100.040000" in lines
+
+
+def test_metrics_of_workers_are_added_and_gauges_of_dead_ones_are_not() -> None:
+    workers = [Metrics(), Metrics()]
+    for number, metrics in enumerate(workers, 1):
+        metrics.count("requests_total", number)
+        metrics.set("waiting", number, run="de-en")
+        metrics.observe("request_seconds", 0.02)
+    total = Metrics()
+    total.add(pickle.loads(pickle.dumps(workers[0].state())))
+    total.add(workers[1].state(), gauges=False)
+    lines = total.text().splitlines()
+    assert "transduce_requests_total 3" in lines and 'transduce_waiting{run="de-en"} 1' in lines
+    assert "transduce_request_seconds_count 2" in lines
+    assert "transduce_requests_total 1" in workers[0].text().splitlines()
+
+
+def test_refusals_come_from_another_process_as_they_are() -> None:
+    refusal = pickle.loads(pickle.dumps(busy("too many")))
+    assert (refusal.status, refusal.kind, refusal.headers["Retry-After"]) == (
+        429,
+        "rate_limit",
+        "1",
+    )
+    assert str(refusal) == "Slowdown: too many"
+    assert pickle.loads(pickle.dumps(ClientGoneError())).status == 499
 
 
 def test_files_stay_for_a_while() -> None:

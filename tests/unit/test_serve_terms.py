@@ -13,7 +13,13 @@ from transduce.localise.document import LocalisedDocument, untranslated_record
 from transduce.serve import storage
 from transduce.serve.calls import Call, RequestError
 from transduce.serve.dialects.deepl import document_name, with_elements, without_elements
-from transduce.serve.storage import BackgroundDocument, Documents, Glossaries, StoredGlossary
+from transduce.serve.storage import (
+    BackgroundDocument,
+    Documents,
+    Glossaries,
+    StoredGlossary,
+    translated_later,
+)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +92,7 @@ def test_limits_of_glossaries(monkeypatch: pytest.MonkeyPatch) -> None:
             kept.add(glossary(size))
         assert caught.value.status == status
     kept.delete(first.identity)
-    assert len(list(kept)) == 1
+    assert len(kept.all()) == 1
     with pytest.raises(RequestError, match="no such glossary"):
         kept.get(first.identity)
 
@@ -122,12 +128,11 @@ def translated(
     document = BackgroundDocument("a.txt", 3, 3)
 
     async def work() -> None:
-        documents.start(document, translate)
+        task = translated_later(documents, document, 60, translate)
         assert document.status == "queued"
         with pytest.raises(RequestError, match="not translated yet"):
             documents.take(document.identity, document.key)
-        assert document.task is not None
-        await document.task
+        await task
 
     asyncio.run(work())
     return document
@@ -142,7 +147,7 @@ async def faulty(call: Call) -> LocalisedDocument:
 
 
 def test_a_document_is_fetched_once() -> None:
-    kept = Documents(60)
+    kept = Documents()
     document = translated(kept, upper)
     assert document.status == "done"
     with pytest.raises(RequestError, match="no such document"):
@@ -155,16 +160,30 @@ def test_a_document_is_fetched_once() -> None:
 
 
 def test_a_document_with_an_error() -> None:
-    kept = Documents(60)
+    kept = Documents()
     document = translated(kept, faulty)
     assert (document.status, document.error) == ("error", "damaged")
     with pytest.raises(RequestError, match="damaged"):
         kept.take(document.identity, document.key)
 
 
+def test_documents_of_a_worker_that_died_fail_and_others_stay() -> None:
+    documents = Documents()
+    done = translated(documents, upper)
+    done.worker = 1
+    begun = BackgroundDocument("a.txt", 3, 3, worker=1)
+    other = BackgroundDocument("a.txt", 3, 3, worker=2)
+    for document in (begun, other):
+        documents.add(document)
+    documents.lose(1)
+    assert [document.status for document in (done, begun, other)] == ["done", "error", "queued"]
+    with pytest.raises(RequestError, match="send the document again"):
+        documents.take(begun.identity, begun.key)
+
+
 def test_limits_of_documents(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(storage, "MOST_DOCUMENTS", 2)
-    kept = Documents(60)
+    kept = Documents()
     old = translated(kept, upper)
     translated(kept, upper)
     with pytest.raises(RequestError) as caught:

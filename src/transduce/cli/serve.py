@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import logging
+import os
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Group, Parameter, validators
 
+from transduce.cli.console import log_to_stderr
 from transduce.cli.options import AuxiliaryModel, Machine
 from transduce.errors import SettingError, needs_extra
 from transduce.serve.settings import ServeSettings
@@ -15,6 +20,8 @@ from transduce.serve.settings import ServeSettings
 if TYPE_CHECKING:
     from transduce.loading import Run
     from transduce.serve.runs import RunSpec
+    from transduce.serve.service import Service
+    from transduce.serve.storage import Stores
 
 
 logger = logging.getLogger("transduce")
@@ -59,11 +66,12 @@ def serve(
         of each recipe; requires the same vocabulary.
     """
     try:
-        from transduce.serve.server import listening_socket, serve_forever
+        from transduce.serve.server import listening_socket, serve_forever, url_of
     except ImportError:
         raise SettingError(needs_extra("transduce serve", "serve")) from None
     from transduce.serve.runs import read_specs
     from transduce.serve.service import Service
+    from transduce.serve.workers import serve_by_workers
 
     specs = read_specs(runs, pair)
     for spec in specs:
@@ -72,12 +80,42 @@ def serve(
     if language_model is not None and not heard:
         raise SettingError("--language-model needs a run of speech recognition or translation")
 
-    def load(run: Path) -> Run:
-        return machine.load_together(run, (), language_model if run in heard else None)
-
-    service = Service(specs, load, settings)
+    if settings.workers > 1 and machine.threads is None:
+        share = max(1, (os.cpu_count() or 1) // settings.workers)
+        machine = dataclasses.replace(machine, threads=share)
+    load = functools.partial(_loaded, machine, language_model, frozenset(heard))
     with listening_socket(host, port) as listener:
-        serve_forever(service, listener, lambda url: logger.info("serving at %s", url))
+
+        def ready() -> None:
+            logger.info("serving at %s", url_of(listener, settings))
+
+        if settings.workers == 1:
+            serve_forever(Service(specs, load, settings), listener, ready)
+        else:
+            make = functools.partial(_worker_service, specs, load, settings)
+            serve_by_workers(make, settings, listener, ready)
+
+
+def _loaded(
+    machine: Machine, language_model: Path | None, heard: Collection[Path], run: Path
+) -> Run:
+    """A run, with the language model where it recognises recordings."""
+    return machine.load_together(run, (), language_model if run in heard else None)
+
+
+def _worker_service(
+    specs: Sequence[RunSpec],
+    load: Callable[[Path], Run],
+    settings: ServeSettings,
+    stores: Stores,
+    number: int,
+    is_replacement: bool,
+) -> Service:
+    """The service of a worker, in its process."""
+    from transduce.serve.service import Service
+
+    log_to_stderr()
+    return Service(specs, load, settings, stores, number, is_replacement)
 
 
 def _log_run(spec: RunSpec) -> None:

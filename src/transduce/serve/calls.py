@@ -38,12 +38,20 @@ class RequestError(Exception):
         self.kind = kind
         self.headers = dict(headers or {})
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle for another process."""
+        return type(self), (self.status, self.message, self.kind, self.headers)
+
 
 class ClientGoneError(RequestError):
     """The client has closed its connection; no answer arrives."""
 
     def __init__(self) -> None:
         super().__init__(499, "client closed the connection", "client_gone")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle for another process."""
+        return type(self), ()
 
 
 def invalid(message: str, kind: str = "invalid_request") -> RequestError:

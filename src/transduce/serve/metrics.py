@@ -4,6 +4,7 @@ Labels are endpoints, status codes, causes and names of runs: never an address, 
 """
 
 import bisect
+import copy
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -13,6 +14,8 @@ METRICS_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
 TEXTS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 
 Labels = tuple[tuple[str, str], ...]
+State = tuple[dict[str, Counter[Labels]], dict[str, dict[Labels, "Histogram"]]]
+"""Values and histograms by name and labels."""
 
 
 class Histogram:
@@ -27,6 +30,11 @@ class Histogram:
         """Count a value."""
         self.counts[bisect.bisect_left(self.bounds, value)] += 1
         self.sum += value
+
+    def add(self, other: "Histogram") -> None:
+        """Count the values of another histogram."""
+        self.counts = [sum(pair) for pair in zip(self.counts, other.counts, strict=True)]
+        self.sum += other.sum
 
     def lines(self, name: str, labels: Labels) -> Iterator[str]:
         """Samples in the text format."""
@@ -75,6 +83,23 @@ class Metrics:
         with self._lock:
             histograms = self._histograms[f"transduce_{name}"]
             histograms.setdefault(_sorted(labels), Histogram(bounds)).observe(value)
+
+    def state(self) -> State:
+        """A copy of all values, for another process."""
+        with self._lock:
+            return copy.deepcopy((self._values, self._histograms))
+
+    def add(self, state: State, gauges: bool = True) -> None:
+        """Add the values of another process.  gauges: of one that lives."""
+        values, several = state
+        with self._lock:
+            for name, counter in values.items():
+                if gauges or self.HELP[name][0] != "gauge":
+                    self._values[name].update(counter)
+            for name, histograms in several.items():
+                for labels, histogram in histograms.items():
+                    bounds = tuple(histogram.bounds)
+                    self._histograms[name].setdefault(labels, Histogram(bounds)).add(histogram)
 
     def text(self) -> str:
         """All metrics in the text format, version 0.0.4."""

@@ -49,6 +49,8 @@ def build_application(service: Service) -> Starlette:
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         asyncio.get_running_loop().set_exception_handler(_log_unhandled)
         service.start()
+        if service.is_replacement:  # the other workers answer until it can
+            await service.loaded_all()
         yield
         service.close()
 
@@ -280,14 +282,27 @@ class _Protocol(H11Protocol):
 class _Server(uvicorn.Server):
     """A server that ends without error at a signal, after its requests are answered.
 
-    ready: called once, when all runs are loaded.
+    ready: called once, when all runs are loaded.  numbers: of the signals.
     """
 
-    def __init__(self, config: uvicorn.Config, service: Service, ready: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        service: Service,
+        ready: Callable[[], None],
+        numbers: Sequence[signal.Signals],
+    ) -> None:
         super().__init__(config)
         self._service = service
+        self._numbers = numbers
         self._ready: Callable[[], None] | None = ready
         self.interrupted = False
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept connections, as many at a time as the configuration says, while others wait."""
+        await super().startup(sockets)
+        for listener in sockets or ():
+            listener.listen(BACKLOG)
 
     async def on_tick(self, counter: int) -> bool:
         """Called every tenth of a second by uvicorn; True ends the server."""
@@ -310,7 +325,7 @@ class _Server(uvicorn.Server):
             self._service.stopping = self.should_exit = True
             self.interrupted = number == signal.SIGINT
 
-        before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
+        before = {number: signal.signal(number, end) for number in self._numbers}
         try:
             yield
         finally:
@@ -326,14 +341,24 @@ def _without_traceback(record: logging.LogRecord) -> bool:
     return error is None
 
 
+def url_of(listener: socket.socket, settings: ServeSettings) -> str:
+    """Address of a server on a bound socket."""
+    host, port = listener.getsockname()[:2]
+    shown = f"[{host}]" if ":" in host else host
+    return f"http://{shown}:{port}{settings.url_prefix}"
+
+
 def serve_forever(
-    service: Service, listener: socket.socket, ready: Callable[[str], None] = lambda url: None
+    service: Service,
+    listener: socket.socket,
+    ready: Callable[[], None] = lambda: None,
+    numbers: Sequence[signal.Signals] = (signal.SIGTERM, signal.SIGINT),
 ) -> None:
     """Serve until SIGTERM, which lets running requests finish.
 
-    service: with its runs.  listener: bound socket.  ready: receives the address once all runs are
-    loaded; until then, requests wait.  Raises KeyboardInterrupt after SIGINT, and the error of a
-    run that cannot be loaded.
+    service: with its runs.  listener: bound socket.  ready: called once all runs are loaded; until
+    then, requests wait.  numbers: of the signals that end it.  Raises KeyboardInterrupt after
+    SIGINT, and the error of a run that cannot be loaded.
     """
     for name in ("uvicorn.error", "uvicorn.access", "uvicorn.asgi", "python_multipart"):
         logging.getLogger(name).setLevel(logging.ERROR)
@@ -345,14 +370,11 @@ def serve_forever(
         log_config=None,
         access_log=False,
         server_header=False,
-        backlog=BACKLOG,
+        backlog=BACKLOG if service.settings.workers == 1 else 1,  # leaves some to other workers
         h11_max_incomplete_event_size=service.settings.max_head_bytes,
         timeout_graceful_shutdown=int(service.settings.timeout) + 1,
     )
-    host, port = listener.getsockname()[:2]
-    shown = f"[{host}]" if ":" in host else host
-    address = f"http://{shown}:{port}{service.settings.url_prefix}"
-    server = _Server(config, service, lambda: ready(address))
+    server = _Server(config, service, ready, numbers)
 
     def fail() -> None:
         server.should_exit = True

@@ -29,6 +29,7 @@ from transduce.serve.processes import DocumentProcesses
 from transduce.serve.queue import Queue
 from transduce.serve.runs import CODE, MOST_OF_A_CODE, Languages, RunSpec, run_bytes
 from transduce.serve.settings import ServeSettings, read_api_keys
+from transduce.serve.storage import Glossaries, Stores
 from transduce.serve.translator import Hop, Part, ServedTranslation, Translated
 from transduce.serve.worker import AUDIO, Answer, Input, ToTranscribe, Worker
 from transduce.text.languages import MAX_CHARACTERS, Detected, Detector, canonical, name_of
@@ -66,14 +67,25 @@ class Model:
 class Service:
     """Translation, prediction, detection and operations of a server.
 
-    specs: the runs.  load: makes a run of its directory, in a worker thread.  Every method that
-    takes a `Call` raises RequestError, with status 503 while the run is loading.
+    specs: the runs.  load: makes a run of its directory, in a worker thread.  settings: limits.
+    stores: state shared with other workers, of which this one has a number.  is_replacement: of a
+    worker that died.  Every method that takes a `Call` raises RequestError, with status 503 while
+    the run is loading.
     """
 
     def __init__(
-        self, specs: Sequence[RunSpec], load: Callable[[Path], Run], settings: ServeSettings
+        self,
+        specs: Sequence[RunSpec],
+        load: Callable[[Path], Run],
+        settings: ServeSettings,
+        stores: Stores | None = None,
+        number: int = 0,
+        is_replacement: bool = False,
     ) -> None:
         self.settings = settings
+        self.is_replacement = self._were_ready = is_replacement
+        self.stores = stores or Stores(Glossaries(settings.glossaries))
+        self.number = number
         self.metrics = Metrics()
         self.specs = {spec.name: spec for spec in specs}
         pairs = {pair: spec.name for spec in specs for pair in spec.pairs}
@@ -119,6 +131,26 @@ class Service:
         """True once all runs are loaded, until the server stops."""
         loaded = all(queue.run or queue.is_lazy for queue in self._queues.values())
         return loaded and self.detector.ready and not self.stopping
+
+    @property
+    def all_ready(self) -> bool:
+        """True once all workers were ready, while this one is."""
+        status = self.stores.status
+        if not self._were_ready:
+            self._were_ready = status.get("ready", 0) >= status.get("workers", 0)
+        return self.ready and self._were_ready
+
+    def post_metrics(self) -> None:
+        """Tell the other workers the metrics of this one."""
+        self.stores.metrics.update({self.number: self.metrics.state()})
+
+    def metrics_text(self) -> str:
+        """Metrics of all workers, of the others a second old."""
+        self.post_metrics()
+        total = Metrics()
+        for state in self.stores.metrics.copy().values():
+            total.add(state)
+        return total.text()
 
     async def loaded_all(self) -> None:
         """Wait until all runs are loaded, for as long as a request may take."""
@@ -190,8 +222,8 @@ class Service:
         self.check_size([source_text, target_text])
         languages = {"source_language": source, "target_language": target}
         record = {"source": source_text, "target": target_text, **languages}
-        with file.open("a", encoding="utf-8", newline="\n") as lines:
-            lines.write(json.dumps(record, ensure_ascii=False) + "\n")
+        with file.open("ab", buffering=0) as lines:  # one write: whole, also beside other workers
+            lines.write((json.dumps(record, ensure_ascii=False) + "\n").encode())
 
     def language(self, code: str) -> str:
         """The served language of a code.  Raises RequestError 400 for others."""

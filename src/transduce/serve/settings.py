@@ -19,6 +19,9 @@ AUDIO_BYTES = FORM_BYTES + 25_000_000
 class ServeSettings:
     """Limits and switches of a server."""
 
+    workers: int = 1
+    """Processes that answer at the address. Each holds the runs, and its own limits; documents,
+    files and glossaries are shared. A process that dies is started again."""
     memory: int | None = None
     """Megabytes of weights in memory at a time. Runs are then loaded at their first request, and
     the least recently used leave. A single run may exceed it."""
@@ -58,7 +61,7 @@ class ServeSettings:
 
     def __post_init__(self) -> None:
         """Raise SettingError for a setting out of its bounds."""
-        for name in ("memory", "max_chars", "max_texts", "max_waiting"):
+        for name in ("workers", "memory", "max_chars", "max_texts", "max_waiting"):
             if (number := getattr(self, name)) is not None and number < 1:
                 raise SettingError(f"--{name.replace('_', '-')}: give at least 1")
         if not 0 <= self.max_alternatives <= 15:

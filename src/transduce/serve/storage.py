@@ -10,7 +10,8 @@ import secrets
 import threading
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from urllib.parse import quote
@@ -21,6 +22,7 @@ from transduce.errors import DataError, reading, writing
 from transduce.localise.checks import Terms
 from transduce.localise.document import LocalisedDocument
 from transduce.serve.calls import SHORTER_DOCUMENT, Call, RequestError, busy, fault_of, unavailable
+from transduce.serve.metrics import State
 from transduce.serve.translator import Left, left_of_records
 from transduce.support.files import whole_file
 
@@ -35,7 +37,7 @@ MOST_BYTES = 50_000_000
 class BackgroundDocument:
     """A document with its translation, once `content` is there, or the error.
 
-    left: what the translation leaves as it was.
+    left: what the translation leaves as it was.  worker: number of the process that has it.
     """
 
     name: str
@@ -48,7 +50,7 @@ class BackgroundDocument:
     content: bytes | None = None
     left: Left = ()
     error: str = ""
-    task: asyncio.Task[None] | None = None
+    worker: int = 0
 
     @property
     def status(self) -> str:
@@ -66,42 +68,48 @@ class BackgroundDocument:
 
 
 class Documents:
-    """Documents by identity and key; each is deleted once fetched, or after a time.
+    """Documents by identity and key; each is deleted once fetched, or after a time."""
 
-    seconds: until the deadline of a translation.
-    """
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
+    def __init__(self) -> None:
         self._all: dict[str, BackgroundDocument] = {}
+        self._lock = threading.RLock()
 
-    def start(
-        self,
-        document: BackgroundDocument,
-        translate: Callable[[Call], Awaitable[LocalisedDocument]],
-    ) -> None:
-        """Begin to translate a document.  Raises RequestError 429 if too many are kept."""
-        self._drop_old()
-        size = sum(waiting.n_bytes for waiting in (*self._all.values(), document))
-        if len(self._all) >= MOST_DOCUMENTS or size > MOST_BYTES:
-            raise busy("too many documents are waiting")
-        self._all[document.identity] = document
+    def add(self, document: BackgroundDocument) -> None:
+        """Keep a document.  Raises RequestError 429 if too many are kept."""
+        with self._lock:
+            self._drop_old()
+            size = sum(waiting.n_bytes for waiting in (*self._all.values(), document))
+            if len(self._all) >= MOST_DOCUMENTS or size > MOST_BYTES:
+                raise busy("too many documents are waiting")
+            self._all[document.identity] = document
 
-        async def work() -> None:
-            document.begun = True
-            try:
-                translated = await translate(Call(self._seconds, SHORTER_DOCUMENT))
-                document.content = translated.content
-                document.left = left_of_records(translated.records)
-            except Exception as error:
-                document.error = fault_of(error, "a document").message
+    def begin(self, identity: str) -> None:
+        """Note that the translation of a document begins."""
+        with self._lock:
+            if (document := self._all.get(identity)) is not None:
+                document.begun = True
 
-        document.task = asyncio.create_task(work())
+    def end(self, identity: str, content: bytes | None, left: Left = (), error: str = "") -> None:
+        """Keep the translation of a document, or the error; nothing happens once it is deleted.
+
+        content: bytes of the translation; None for an error.  left: what it leaves as it was.
+        """
+        with self._lock:
+            if (document := self._all.get(identity)) is not None:
+                document.content, document.left, document.error = content, left, error
+
+    def lose(self, worker: int) -> None:
+        """Fail the documents that a worker, which has died, was translating."""
+        with self._lock:
+            for document in self._all.values():
+                if document.worker == worker and document.content is None and not document.error:
+                    document.error = "the translation was interrupted; send the document again"
 
     def get(self, identity: str, key: str) -> BackgroundDocument:
         """A document.  Raises RequestError 404."""
-        self._drop_old()
-        document = self._all.get(identity)
+        with self._lock:
+            self._drop_old()
+            document = self._all.get(identity)
         if document is None or not hmac.compare_digest(document.key.encode(), key.encode()):
             raise RequestError(404, "there is no such document, or no longer", "not_found")
         return document
@@ -111,21 +119,43 @@ class Documents:
 
         Raises RequestError: 503 while it is not translated, 400 where it cannot be.
         """
-        document = self.get(identity, key)
-        if document.error:
-            raise RequestError(400, document.error, "document")
-        if document.content is None:
-            raise unavailable("the document is not translated yet")
-        del self._all[identity]
-        return document
+        with self._lock:
+            document = self.get(identity, key)
+            if document.error:
+                raise RequestError(400, document.error, "document")
+            if document.content is None:
+                raise unavailable("the document is not translated yet")
+            del self._all[identity]
+            return document
 
     def _drop_old(self) -> None:
         oldest = time.monotonic() - SECONDS
-        for identity, document in list(self._all.items()):
-            if document.created <= oldest:
-                del self._all[identity]
-                if document.task is not None:
-                    document.task.cancel()
+        self._all = {i: document for i, document in self._all.items() if document.created > oldest}
+
+
+def translated_later(
+    documents: Documents,
+    document: BackgroundDocument,
+    seconds: float,
+    translate: Callable[[Call], Awaitable[LocalisedDocument]],
+) -> asyncio.Task[None]:
+    """Translate a document in the background; the task is to be kept until it ends.
+
+    documents: get the document, its translation or error.  seconds: until the deadline.
+    Raises RequestError as `Documents.add`.
+    """
+    documents.add(document)
+
+    async def work() -> None:
+        documents.begin(document.identity)
+        try:
+            translated = await translate(Call(min(seconds, SECONDS), SHORTER_DOCUMENT))
+            left = left_of_records(translated.records)
+            documents.end(document.identity, translated.content, left)
+        except Exception as error:
+            documents.end(document.identity, None, error=fault_of(error, "a document").message)
+
+    return asyncio.create_task(work())
 
 
 class FileStore:
@@ -135,20 +165,23 @@ class FileStore:
         self._seconds = seconds
         self._most_bytes = most_bytes
         self._files: dict[str, tuple[float, bytes]] = {}
+        self._lock = threading.RLock()
 
     def add(self, name: str, content: bytes) -> str:
         """Keep a file; the name of its address."""
-        self._drop_old()
         address = f"{uuid.uuid4()}.{name}"
-        self._files[address] = (time.monotonic(), content)
-        while sum(len(content) for _, content in self._files.values()) > self._most_bytes:
-            del self._files[next(iter(self._files))]
+        with self._lock:
+            self._drop_old()
+            self._files[address] = (time.monotonic(), content)
+            while sum(len(content) for _, content in self._files.values()) > self._most_bytes:
+                del self._files[next(iter(self._files))]
         return address
 
     def get(self, address: str) -> bytes | None:
         """A file; None once deleted."""
-        self._drop_old()
-        _, content = self._files.get(address, (0.0, None))
+        with self._lock:
+            self._drop_old()
+            _, content = self._files.get(address, (0.0, None))
         return content
 
     def _drop_old(self) -> None:
@@ -225,18 +258,23 @@ class Glossaries:
 
     def _write(self) -> None:
         if self._path is not None:
-            rows = [dataclasses.asdict(glossary) for glossary in self]
+            rows = [dataclasses.asdict(glossary) for glossary in self.all()]
             with writing(self._path), whole_file(self._path) as file:
                 file.write(json.dumps(rows, default=str, ensure_ascii=False).encode())
 
-    def __iter__(self) -> Iterator[StoredGlossary]:
-        return iter(list(self._all.values()))
+    def all(self) -> list[StoredGlossary]:
+        """All glossaries, oldest first."""
+        return list(self._all.values())
+
+    def has(self, identity: str) -> bool:
+        """True for a glossary that is kept."""
+        return identity in self._all
 
     def add(self, glossary: StoredGlossary) -> None:
         """Keep a glossary.  Raises RequestError 456 beyond `MOST_GLOSSARIES` or
         `MOST_CHARACTERS`."""
         with self._lock:
-            characters = sum(other.n_characters for other in (*self, glossary))
+            characters = sum(other.n_characters for other in (*self.all(), glossary))
             if len(self._all) >= MOST_GLOSSARIES or characters > MOST_CHARACTERS:
                 raise RequestError(
                     456,
@@ -258,6 +296,22 @@ class Glossaries:
         with self._lock:
             del self._all[self.get(identity).identity]
             self._write()
+
+
+@dataclass(frozen=True)
+class Stores:
+    """State of a server that outlasts a request, in memory; several workers share one.
+
+    billed: characters that each key has had translated.  metrics: states of `Metrics` by worker.
+    status: number of workers, and of those that are ready; empty for a single process.
+    """
+
+    glossaries: Glossaries
+    files: FileStore = field(default_factory=FileStore)
+    documents: Documents = field(default_factory=Documents)
+    billed: Counter[str] = field(default_factory=Counter)
+    metrics: dict[int, State] = field(default_factory=dict)
+    status: dict[str, int] = field(default_factory=dict)
 
 
 def as_tsv(entries: Mapping[str, str]) -> str:

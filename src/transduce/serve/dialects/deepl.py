@@ -8,7 +8,6 @@ have no effect; a demanded formality is refused.
 import asyncio
 import re
 import secrets
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any, ClassVar
@@ -28,11 +27,10 @@ from transduce.serve.service import Service
 from transduce.serve.settings import FILE_BYTES
 from transduce.serve.storage import (
     BackgroundDocument,
-    Documents,
-    Glossaries,
     StoredGlossary,
     as_tsv,
     attachment,
+    translated_later,
 )
 from transduce.serve.translator import Translated, answer, headers, left_of_texts
 from transduce.text.languages import name_of
@@ -45,15 +43,23 @@ VARIANTS = {
 
 
 class DeepLRequests:
-    """Reads the requests to a service.
-
-    billed: characters that each key has had translated since the start.
-    """
+    """Reads the requests to a service."""
 
     def __init__(self, service: Service) -> None:
         self.service = service
-        self.glossaries = Glossaries(service.settings.glossaries)
-        self.billed: Counter[str] = Counter()
+        self.glossaries = service.stores.glossaries
+        self._copies: dict[str, StoredGlossary] = {}
+
+    def bill(self, key: str, n_characters: int) -> None:
+        """Count characters that a key has had translated."""
+        self.service.stores.billed.update({key: n_characters})
+
+    def glossary(self, identity: str) -> StoredGlossary:
+        """A glossary, whose terms are found once in a process.  Raises RequestError 404."""
+        if identity not in self._copies or not self.glossaries.has(identity):
+            self._copies = {i: g for i, g in self._copies.items() if self.glossaries.has(i)}
+            self._copies[identity] = self.glossaries.get(identity)
+        return self._copies[identity]
 
     def target(self, fields: Fields) -> str:
         """The target language."""
@@ -84,7 +90,7 @@ class DeepLRequests:
             return no_glossary
         if source is None:
             raise invalid("a glossary needs source_lang")
-        glossary = self.glossaries.get(identity)
+        glossary = self.glossary(identity)
         if (glossary.source, glossary.target) != (source, target):
             raise invalid(
                 f"the glossary is for {glossary.source} to {glossary.target}, "
@@ -121,7 +127,8 @@ class DeepLDocuments:
 
     def __init__(self, requests: DeepLRequests) -> None:
         self._requests = requests
-        self._documents = Documents(requests.service.settings.timeout)
+        self._documents = requests.service.stores.documents
+        self._tasks: set[asyncio.Task[None]] = set()
 
     async def upload(self, request: Request, fields: Fields) -> Response:
         """Translate a document."""
@@ -143,11 +150,13 @@ class DeepLDocuments:
             document = await service.translate_document(
                 name, upload.content, source, target, call, terms
             )
-            self._requests.billed[fields.key] += len(text)
+            self._requests.bill(fields.key, len(text))
             return document
 
-        document = BackgroundDocument(name, len(upload.content), len(text))
-        self._documents.start(document, translate)
+        document = BackgroundDocument(name, len(upload.content), len(text), worker=service.number)
+        task = translated_later(self._documents, document, service.settings.timeout, translate)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
         return JSONResponse({"document_id": document.identity, "document_key": document.key})
 
     async def status(self, request: Request, fields: Fields) -> Response:
@@ -241,7 +250,9 @@ class DeepLGlossaries:
 
     async def all(self, request: Request, fields: Fields) -> Response:
         """Glossaries."""
-        return JSONResponse({"glossaries": [_shown(glossary) for glossary in self._glossaries]})
+        return JSONResponse(
+            {"glossaries": [_shown(glossary) for glossary in self._glossaries.all()]}
+        )
 
     async def show(self, request: Request, fields: Fields) -> Response:
         """A glossary."""
@@ -350,7 +361,7 @@ class DeepL(Dialect):
             parts = await asyncio.gather(*map(translated_from, languages))
         translations = dict(zip(languages, parts, strict=True))
         translated = [next(translations[source]) for source in sources]
-        self.requests.billed[fields.key] += sum(map(len, texts))
+        self.requests.bill(fields.key, sum(map(len, texts)))
         shown = [
             {
                 "detected_source_language": source_code(source),
@@ -377,7 +388,7 @@ class DeepL(Dialect):
 
     async def usage(self, request: Request, fields: Fields) -> Response:
         """Characters translated."""
-        count = self.requests.billed[fields.key]
+        count = self.service.stores.billed.get(fields.key, 0)
         return JSONResponse({"character_count": count, "character_limit": NO_LIMIT})
 
     def endpoints(self) -> list[Endpoint]:

@@ -18,7 +18,7 @@ from transduce.serve.dialects.dialect import GET_AND_POST, POST, Dialect, Endpoi
 from transduce.serve.requests import Fields, missing
 from transduce.serve.service import Service
 from transduce.serve.settings import FILE_BYTES
-from transduce.serve.storage import FileStore, attachment, translated_name
+from transduce.serve.storage import attachment, translated_name
 from transduce.serve.translator import answer, left_of_records, left_of_texts
 from transduce.text.languages import Detected, name_of
 
@@ -34,7 +34,7 @@ class LibreTranslate(Dialect):
 
     def __init__(self, service: Service) -> None:
         super().__init__(service)
-        self.files = FileStore()
+        self.files = service.stores.files
 
     @staticmethod
     def error(status: int, message: str, kind: str) -> dict[str, str]:
@@ -129,7 +129,7 @@ class LibreTranslate(Dialect):
 
     async def health(self, request: Request, fields: Fields) -> Response:
         """Readiness."""
-        if not self.service.ready:
+        if not self.service.all_ready:
             raise unavailable("the server is not ready")
         return JSONResponse({"status": "ok"})
 

@@ -78,14 +78,14 @@ class Native(Dialect):
 
     async def is_ready(self, request: Request, fields: Fields) -> Response:
         """Readiness."""
-        if not self.service.ready:
+        if not self.service.all_ready:
             raise unavailable("stopping" if self.service.stopping else "loading")
-        return JSONResponse({"status": "ok"})
+        return JSONResponse({"status": "ok", **self.service.stores.status.copy()})
 
     async def metrics(self, request: Request, fields: Fields) -> Response:
         """Metrics for Prometheus."""
         kind = "text/plain; version=0.0.4; charset=utf-8"
-        return PlainTextResponse(self.service.metrics.text(), media_type=kind)
+        return PlainTextResponse(self.service.metrics_text(), media_type=kind)
 
     def endpoints(self) -> list[Endpoint]:
         """All endpoints; /metrics only where the settings have it."""
