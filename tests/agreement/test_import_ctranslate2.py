@@ -14,6 +14,8 @@ import transduce
 from agreement.test_import_marian import marian
 from agreement.test_import_whisper import whisper
 from helpers.hugging_face import change_json, sentence_pieces, sentences, write_json
+from helpers.native import needs_native
+from helpers.web import COMPILING, assert_same_as_engine, needs_node, needs_wasm
 from transduce import DataError, TransduceError
 from transduce.data.batches import _without_end
 from transduce.decoding.options import DecodingOptions
@@ -226,6 +228,18 @@ def test_an_argos_package_has_its_languages(library: Any, tmp_path: Path) -> Non
     import_run(package, tmp_path / "run")
     languages = transduce.load(tmp_path / "run").translator.recipe.languages
     assert (languages.source, languages.target) == ("pt-BR", "zh-Hant")
+
+
+@needs_node
+@needs_wasm
+@needs_native
+@pytest.mark.system
+@pytest.mark.timeout(COMPILING)
+@pytest.mark.parametrize("source_end", [False, True])
+def test_a_page_translates_as_the_engine(library: Any, source_end: bool, tmp_path: Path) -> None:
+    random_directory(library, tmp_path / "model", "float32", source_end=source_end)
+    run = import_run(tmp_path / "model", tmp_path / "run")
+    assert_same_as_engine(run, tmp_path, [*LINES, " ".join(LINES * 20), "Ä ½", "", "a\n\nb"])
 
 
 def older(content: bytes) -> bytes:

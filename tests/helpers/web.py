@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
+import transduce
 from helpers.node import run_node
 from transduce.engine.build import LEARNER, WASM, InstructionSet, build_refusal, library_path
 from transduce.explain.page import static
 from transduce.making.learner_page import WORKER, sources, worker_facts
+from transduce.runs.exporting import export_run
 from transduce.web.page import SCRIPTS
 
 COMPILING = 900
@@ -33,7 +35,7 @@ Translator.load(readFileSync("model.bin"), modules).then((translator) => {
     const answer = translator.translate(line, settings);
     const attended = answer.lines
       .flatMap((line) => line.pieces)
-      .map((piece) => translator.attended(piece.ids, piece.hypotheses[0].ids));
+      .map((piece) => translator.attended(piece, piece.hypotheses[0].ids));
     const plain = ({ probability, attention }) => [probability, [...attention]];
     const rows = attended.map((piece) => piece.map(plain));
     return { ...answer, attended: rows };
@@ -60,6 +62,26 @@ def translated(
     code = "".join(static(*script) for script in SCRIPTS[:-1])
     answers: list[dict[str, Any]] = run_node(directory, code + TRANSLATE)
     return answers
+
+
+def assert_same_as_engine(path: Path, directory: Path, lines: Sequence[str]) -> None:
+    """Check that the model of a run in a page has texts, tokens and scores of the engine; with
+    several languages, those of options and of tags."""
+    file = export_run(path, directory / "model.transduce", form="npm").read_bytes()
+    run = transduce.load(path, engine="native", precision="int8")
+    several = run.translator.config.languages
+    ways: list[tuple[Any, Sequence[str], dict[str, str]]] = [(run, lines, {})]
+    if several is not None:
+        near, far = several.sources[1], several.targets[2]
+        ways = [
+            (run.between(near, far), lines, {"from": near, "to": far}),
+            (run, [f"<{near}> <{far}> {line}" for line in lines if line.strip()], {}),
+        ]
+    for translator, texts, settings in ways:
+        answers = translated(directory, file, texts, **settings)
+        for answer, right in zip(answers, translator.translate_batch(texts), strict=True):
+            assert (answer["text"], answer["tokens"]) == (right.text, list(right.tokens))
+            assert answer["score"] == right.score
 
 
 def write_learner(directory: Path, relaxed: bool = True) -> str:

@@ -178,7 +178,7 @@ def _other_facts(side: str, config: Any, looks: bool) -> dict[str, Any]:
     )
 
 
-def _marian_facts(tokenizer: MarianTokenizer) -> dict[str, Any]:
+def marian_facts(tokenizer: MarianTokenizer) -> dict[str, Any]:
     """A SentencePiece model with its own normalisation.  others: its pieces without an id here."""
     table = piece_table(tokenizer.sentencepiece)
     scores = {piece: float(f"{score:.9g}") for piece, score in table.scores.items()}
@@ -211,7 +211,7 @@ def tokenizer_facts(tokenizer: Tokenizer) -> dict[str, Any]:
             pieces = tokenizer.tokens(range(tokenizer.size))
             return {"kind": tokenizer.kind, **form, "pieces": pieces, "scores": scores}
         case MarianTokenizer() if tokenizer.is_plain:
-            return _marian_facts(tokenizer)
+            return marian_facts(tokenizer)
     kind = getattr(tokenizer, "kind", type(tokenizer).__name__)
     raise SettingError(
         "a page has tokenizers of characters, symbols, BPE and unigram pieces, and those of "

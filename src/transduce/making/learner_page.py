@@ -22,8 +22,8 @@ SAMPLES = 2.5
 """Seconds between two looks at held-out rows."""
 SOURCES = {
     "tokenizers": SCRIPTS[0],
-    "translator": SCRIPTS[1],
-    "worker": SCRIPTS[2],
+    "translator": SCRIPTS[2],
+    "worker": SCRIPTS[3],
     "page": ("transduce.web", "page.js"),
     "base": SHEETS[0],
     "style": SHEETS[1],

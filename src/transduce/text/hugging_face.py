@@ -329,10 +329,14 @@ class HuggingFaceTokenizer(ImportedTokenizer):
         """As in `ImportedTokenizer`."""
         return self._tokenizer.token_to_id(piece) is not None
 
-    def _check_added(self) -> None:
+    def normalized_token(self, content: str) -> str:
+        """Text of an added token as it is found in normalised texts."""
         normalizer = self._tokenizer.normalizer
+        return str(normalizer.normalize_str(content)) if normalizer else content
+
+    def _check_added(self) -> None:
         for token in self._tokenizer.get_added_tokens_decoder().values():
-            if token.normalized and normalizer and not normalizer.normalize_str(token.content):
+            if token.normalized and token.content and not self.normalized_token(token.content):
                 raise RunError(f"the added token {token.content!r} is empty after normalisation")
 
     def _plain(self, text: str) -> str:

@@ -446,18 +446,18 @@ def piece_table(model: bytes) -> PieceTable:
     """Table of a serialised SentencePiece model."""
     pieces: dict[str, float] = {}
     rules: dict[int, Any] = {2: b"", 3: 1, 4: 1}
-    for field_number, content in _fields(model):
+    for field_number, content in fields_of(model):
         if field_number == 3:
-            rules |= dict(_fields(content))
+            rules |= dict(fields_of(content))
         elif field_number == 1:
-            piece = {3: 1, **dict(_fields(content))}
+            piece = {3: 1, **dict(fields_of(content))}
             if piece[3] in (1, 4):  # normal, or defined by the user
                 (score,) = struct.unpack("<f", piece.get(2, bytes(4)))
                 pieces[piece[1].decode()] = score
-    return PieceTable(pieces, _replacements(rules[2]), bool(rules[3]), bool(rules[4]))
+    return PieceTable(pieces, charsmap_replacements(rules[2]), bool(rules[3]), bool(rules[4]))
 
 
-def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
+def fields_of(message: bytes) -> Iterator[tuple[int, Any]]:
     """Numbers and contents of the fields of a protocol buffer: integers and bytes."""
     at = 0
 
@@ -481,7 +481,7 @@ def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
         at += size
 
 
-def _replacements(charsmap: bytes) -> dict[str, str]:
+def charsmap_replacements(charsmap: bytes) -> dict[str, str]:
     """Replacements of a compiled table: a trie of double arrays over bytes, then the texts."""
     if not charsmap:
         return {}

@@ -18,11 +18,12 @@ from transduce.engine.library import SearchOptions
 from transduce.engine.model import unsupported
 from transduce.engine.pair_shape import model_shape
 from transduce.errors import SettingError
-from transduce.explain.live import Precision, packed_arrays, tokenizer_facts
+from transduce.explain.live import Precision, packed_arrays
 from transduce.explain.page import plain_json, static
-from transduce.tasks.translation.recipe import LanguagesConfig
+from transduce.tasks.translation.recipe import LanguagesConfig, LanguageTokens
 from transduce.tasks.translation.translator import Translator
 from transduce.text import BOS, EOS, PAD
+from transduce.web.tokenizers import page_tokenizer
 
 FORMAT = 1
 
@@ -92,18 +93,26 @@ def model_facts(translator: Translator, name: str, precision: Precision) -> dict
         reasons.append("decoding.method = 'sample'")
     if options.minimum_risk != "none":
         reasons.append("decoding.minimum_risk")
-    if named := ", ".join(filter(None, reasons)):
-        raise SettingError(f"the engine for web pages has no {named}")
+    named = ", ".join(filter(None, reasons))
+    refusals = [f"the engine for web pages has no {named}"] if named else []
     source, target = translator.source, translator.target
-    tokenizers = [source] if source is target else [source, target]
+    tokenizers = []
+    for tokenizer in [source] if source is target else [source, target]:
+        try:
+            tokenizers.append(page_tokenizer(tokenizer))
+        except SettingError as error:
+            refusals.append(str(error))
+    if refusals:
+        raise SettingError("; ".join(dict.fromkeys(refusals)))
     shape = model_shape(config, source.size, target.size, precision)
     return {
         "run": name,
         "precision": precision,
         "shape": list(bytes(shape)),
         "target_size": target.size,
-        "tokenizers": [tokenizer_facts(tokenizer) for tokenizer in tokenizers],
+        "tokenizers": tokenizers,
         "languages": _languages(translator.recipe.languages),
+        "pairs": _pairs(translator.config.languages),
         "tagged": translator.config.expected_tags is not None,
         "max_source_length": translator.config.max_source_length,
         **search_facts(options, translator.config.max_target_length),
@@ -132,6 +141,14 @@ def _languages(named: LanguagesConfig) -> list[str]:
     return [code if isinstance(code, str) else "" for code in (named.source, named.target)]
 
 
+def _pairs(tokens: LanguageTokens | None) -> list[dict[str, int]] | None:
+    """Our ids of source and target languages that a text can choose, by their codes."""
+    if tokens is None:
+        return None
+    sides = (tokens.source, tokens.sources), (tokens.target, tokens.targets)
+    return [{code: tokenizer.language(code) for code in codes} for tokenizer, codes in sides]
+
+
 def parameters(translator: Translator) -> int:
     """Numbers of a model; tied ones count once."""
     tensors = translator.model.parameters()
@@ -140,6 +157,7 @@ def parameters(translator: Translator) -> int:
 
 SCRIPTS = (
     ("transduce.explain", "tokenizers.js"),
+    ("transduce.web", "imported.js"),
     ("transduce.web", "translator.js"),
     ("transduce.web", "worker.js"),
 )

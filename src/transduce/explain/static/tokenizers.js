@@ -58,6 +58,31 @@ class ListedTokenizer {
   }
 }
 
+// The segmentation with the greatest sum of scores (Viterbi).
+function viterbi(characters, { scoreOf, longest, unknownScore, rounded }) {
+  const best = [{ score: 0, from: -1 }];
+  for (let from = 0; from < characters.length; from++) {
+    const here = best[from].score,
+      propose = (to, score) => {
+        const sum = rounded(here + score);
+        if (!best[to] || sum > best[to].score) best[to] = { score: sum, from };
+      };
+    let single = false;
+    for (let to = from + 1, piece = ""; to <= Math.min(characters.length, from + longest); to++) {
+      piece += characters[to - 1];
+      const score = scoreOf.get(piece);
+      if (score === undefined) continue;
+      propose(to, score);
+      single ||= to === from + 1;
+    }
+    if (!single) propose(from + 1, unknownScore);
+  }
+  const pieces = [];
+  for (let to = characters.length; to > 0; to = best[to].from)
+    pieces.push(characters.slice(best[to].from, to).join(""));
+  return pieces.reverse();
+}
+
 // SentencePiece: byte-pair encoding, or a unigram language model; other characters are spelt in bytes.
 class SubwordTokenizer {
   constructor(facts) {
@@ -88,6 +113,7 @@ class SubwordTokenizer {
       this.scoreOf.set(piece, Math.fround(score));
       this.longest = Math.max(this.longest, [...piece].length);
     }
+    this.rounded = Math.fround;
     this.unknownScore = Math.fround([...this.scoreOf.values()].reduce((least, score) => Math.min(least, score), 0) - 10);
     this.replacements = facts.replacements && new Map(Object.entries(facts.replacements));
     this.replaced = [...(this.replacements?.keys() ?? [])].reduce((most, text) => Math.max(most, [...text].length), 0);
@@ -97,18 +123,19 @@ class SubwordTokenizer {
     const plain = normalized(text, this.facts).replaceAll(SPACE, " ");
     if (plain === "") return [];
     const characters = [...(" " + plain).replaceAll(" ", SPACE)],
-      pieces = this.facts.kind === "bpe" ? this.merged(characters) : this.likeliest(characters);
+      pieces = this.facts.kind === "bpe" ? this.merged(characters) : viterbi(characters, this);
     return pieces.flatMap((piece) => this.ids.get(piece) ?? this.spelt(piece));
   }
   // With the rules of an imported SentencePiece model: its table of replacements, its blanks, and a
   // language such as ">>fra<<" before the text.  Unknown neighbours are one.
   encodeImported(text) {
     const plain = normalized(text, this.facts),
-      end = plain.startsWith(">>") ? plain.indexOf("<<") : -1,
+      { opening = [], closing = [], marks = [] } = this.facts,
+      end = plain.startsWith(">>") && !marks.length ? plain.indexOf("<<") : -1,
       code = end < 0 ? [] : [this.ids.get(plain.slice(0, end + 2)) ?? UNK],
       characters = [...this.replace(end < 0 ? plain : plain.slice(end + 2))];
-    if (!characters.length) return code;
-    const pieces = this.facts.kind === "bpe" ? this.merged(characters) : this.likeliest(characters),
+    if (!code.length && !characters.length) return [];
+    const pieces = this.facts.kind === "bpe" ? this.merged(characters) : viterbi(characters, this),
       ids = [];
     let wasUnknown = false;
     for (const piece of pieces) {
@@ -117,7 +144,7 @@ class SubwordTokenizer {
       else if (!wasUnknown) ids.push(UNK);
       wasUnknown = isUnknown;
     }
-    return [...code, ...ids];
+    return [...opening, ...code, ...ids, ...closing];
   }
   replace(text) {
     const { single_blanks: single, dummy_prefix: prefix } = this.facts,
@@ -154,35 +181,10 @@ class SubwordTokenizer {
       pieces.splice(at, 2, pieces[at] + pieces[at + 1]);
     }
   }
-  // The segmentation with the greatest sum of scores (Viterbi).
-  likeliest(characters) {
-    const { scoreOf } = this,
-      best = [{ score: 0, from: -1 }];
-    for (let from = 0; from < characters.length; from++) {
-      const here = best[from].score,
-        propose = (to, score) => {
-          const sum = Math.fround(here + score);
-          if (!best[to] || sum > best[to].score) best[to] = { score: sum, from };
-        };
-      let single = false;
-      for (let to = from + 1, piece = ""; to <= Math.min(characters.length, from + this.longest); to++) {
-        piece += characters[to - 1];
-        const score = scoreOf.get(piece);
-        if (score === undefined) continue;
-        propose(to, score);
-        single ||= to === from + 1;
-      }
-      if (!single) propose(from + 1, this.unknownScore);
-    }
-    const pieces = [];
-    for (let to = characters.length; to > 0; to = best[to].from)
-      pieces.unshift(characters.slice(best[to].from, to).join(""));
-    return pieces;
-  }
   decode(ids) {
     const encoder = new TextEncoder(),
       bytes = ids.flatMap((id) => {
-        if (id === PAD || id === BOS || id === EOS) return [];
+        if (id === PAD || id === BOS || id === EOS || this.facts.marks?.includes(id)) return [];
         if (this.bytes.has(id)) return [this.bytes.get(id)];
         const piece = id === UNK ? REPLACEMENT : (this.pieces[id] ?? REPLACEMENT);
         return [...encoder.encode(piece.replaceAll(SPACE, " "))];
@@ -199,5 +201,9 @@ class SubwordTokenizer {
   }
 }
 
-const tokenizerOf = (facts) =>
-  ["bpe", "unigram"].includes(facts.kind) ? new SubwordTokenizer(facts) : new ListedTokenizer(facts);
+const TOKENIZERS = { bpe: SubwordTokenizer, unigram: SubwordTokenizer, characters: ListedTokenizer, symbols: ListedTokenizer };
+function tokenizerOf(facts) {
+  const Kind = TOKENIZERS[facts.kind];
+  if (!Kind) throw new TypeError(`this page has no tokenizers of kind ${facts.kind}; begin with the page of that model`);
+  return new Kind(facts);
+}

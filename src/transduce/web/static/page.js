@@ -38,7 +38,7 @@ async function ask(call, args, progress = () => {}) {
   return new Promise((settle, fail) => waiting.set(id, { settle, fail, progress }));
 }
 
-let models = []; // { number, run, languages, beam }
+let models = []; // { number, run, languages, pairs, beam }
 let paths = []; // numbers of the models of each way to translate
 function load(name, ...args) {
   return ask("load", args, (share) => tell(t("loading", name, Math.round(100 * share))));
@@ -131,7 +131,7 @@ async function refresh(beam) {
     while (next) {
       const path = chosenPath(),
         size = next.beam ?? models[path.at(-1)].beam,
-        settings = { beam: size, n_best: Math.min(MOST_CANDIDATES, size), most: MOST_ATTENDED },
+        settings = { ...pairChosen(), beam: size, n_best: Math.min(MOST_CANDIDATES, size), most: MOST_ATTENDED },
         began = performance.now();
       next = null;
       const answer = await ask("translate", [path, $("#typed").value, settings]);
@@ -147,6 +147,19 @@ async function refresh(beam) {
   }
 }
 
+// Languages of a model of several.
+function offerPair() {
+  const { pairs } = models[chosenPath()[0]],
+    name = new Intl.DisplayNames([document.documentElement.lang], { type: "language" });
+  $("#pair").hidden = !pairs;
+  pairs?.forEach((codes, side) => {
+    const [select, chosen] = [$(["#from", "#to"][side]), $(["#from", "#to"][side]).value];
+    select.replaceChildren(...codes.map((code) => element("option", { value: code }, name.of(code))));
+    select.value = codes.includes(chosen) ? chosen : (codes.find((code) => !side || code !== $("#from").value) ?? codes[0]);
+  });
+}
+const pairChosen = () => ($("#pair").hidden ? {} : { from: $("#from").value, to: $("#to").value });
+
 // Ways to translate: each model, and two in turn where the one writes what the other reads.
 function offer() {
   const base = (code) => code?.split("-")[0];
@@ -161,7 +174,9 @@ function offer() {
   const chosen = $("#path").value;
   $("#path").replaceChildren(...paths.map((path, k) => element("option", { value: k }, label(path))));
   $("#path").value = chosen || "0";
-  $("#ways").hidden = paths.length < 2;
+  $("#ways").hidden = paths.length < 2 && !models[0].pairs;
+  $("#path").hidden = paths.length < 2;
+  offerPair();
 }
 async function add(loading) {
   const model = await loading;
@@ -169,6 +184,7 @@ async function add(loading) {
   offer();
   const added = paths.findLastIndex((path) => path.includes(model.number));
   $("#path").value = String(added);
+  offerPair();
   tell("");
 }
 
@@ -199,9 +215,9 @@ async function translateFile(name, text) {
   await ready;
   const path = chosenPath(),
     progress = (share) => tell(t("reading", name, Math.round(100 * share))),
-    written = await ask("lines", [path, lines], progress);
+    written = await ask("lines", [path, lines, pairChosen()], progress);
   const blob = new Blob(written.flatMap((line, k) => [line, breaks[k] ?? ""]), { type: "text/plain;charset=utf-8" }),
-    code = models[path.at(-1)].languages[1] || "out",
+    code = pairChosen().to ?? (models[path.at(-1)].languages[1] || "out"),
     saved = name.replace(/(\.[^.]*)?$/, (suffix) => `.${code}${suffix}`),
     link = element("a", { href: URL.createObjectURL(blob), download: saved }, t("save", saved));
   $("#saved").replaceChildren(link);
@@ -235,7 +251,11 @@ $("#typed").oninput = () => {
   clearTimeout(typing);
   typing = setTimeout(refresh, WAIT);
 };
-$("#path").onchange = () => refresh();
+$("#path").onchange = () => {
+  offerPair();
+  refresh();
+};
+$("#from").onchange = $("#to").onchange = () => refresh();
 $("#wider").onclick = () => refresh(MOST_CANDIDATES);
 $("#copy").onclick = async () => {
   const selection = getSelection();

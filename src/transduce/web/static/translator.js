@@ -128,10 +128,11 @@ class Translator {
   }
 
   // The translation of a text: text, score, log_prob, tokens, candidates, as `transduce translate --jsonl`
-  // gives them.  n_best: candidates, by default one.  beam: hypotheses, by default the model's.
-  translate(text, { n_best = 1, beam = this.facts.rules.beam } = {}) {
+  // gives them.  n_best: candidates, by default one.  beam: hypotheses, by default the model's.  from, to: languages
+  // of a model of several; without them tags say them, as on the command line.
+  translate(text, { n_best = 1, beam = this.facts.rules.beam, from, to } = {}) {
     const parts = text.split(/(\r?\n)/),
-      lines = parts.filter((_, k) => k % 2 === 0).map((line) => this.line(line)),
+      lines = this.lines(parts.filter((_, k) => k % 2 === 0), from, to),
       breaks = parts.filter((_, k) => k % 2 === 1);
     const pieces = lines.flatMap((line) => line.pieces);
     if (!pieces.length) return { text: "", tokens: [], score: 0, log_prob: 0, candidates: [], lines: [] };
@@ -157,32 +158,65 @@ class Translator {
     return answer;
   }
 
-  // A line with its pieces: source ids of at most the greatest length of training, each with an end.
-  line(text) {
-    if (!text.trim()) return { text, pieces: [] };
-    const pieces = this.cut(this.source.encode(text)).map((ids) => ({ ids: [...ids, EOS] }));
-    return { text, pieces };
+  // Lines with their pieces: source ids of at most the greatest length of training, the beginning of the output, and
+  // `room`, the length that its limits go by.  Tags before the first line that is not blank count for all without any.
+  lines(texts, from, to) {
+    let first;
+    const { opening = [], closing = [], endless } = this.source.facts,
+      prompt = [BOS, ...(this.target.facts.opening ?? [])];
+    return this.separated(texts, from, to).map(([text, near, far]) => {
+      if (!text.trim()) return { text, pieces: [] };
+      let ids = this.source.encode(text);
+      if (near) ids = closing.length ? [...ids.slice(0, -closing.length), EOS, near] : [near, ...ids.slice(opening.length)];
+      const head = this.head(ids);
+      first ??= head;
+      if (!head.length) ids = [...first, ...ids];
+      const whole = (part) => ({ ids: endless && part.length ? part : [...part, EOS], room: part.length, prompt: far ? [BOS, far] : prompt });
+      return { text, pieces: this.cut(ids, head.length ? head : first, closing.length).map(whole) };
+    });
   }
-  cut(ids) {
-    const { max_source_length: room, tagged } = this.facts,
+  // Texts without the tags of their languages, and the ids of those.
+  separated(texts, from, to) {
+    const { pairs } = this.facts;
+    if (!pairs) return texts.map((text) => [text]);
+    const [sources, targets] = pairs,
+      codes = Object.keys(targets);
+    let [near, far] = [from || Object.keys(sources)[0], to || (codes.length > 1 ? "" : codes[0])];
+    return texts.map((line) => {
+      const tags = to ? [] : (line.match(/^(?:<[^<>\s]+> ){0,2}/u)[0].match(/[^<>\s]+/gu) ?? []);
+      if (tags.length && tags.every((code) => code in sources || code in targets)) {
+        far = tags.at(-1);
+        if (tags.length > 1) near = tags[0];
+        line = line.slice(tags.reduce((sum, tag) => sum + tag.length + 3, 0));
+      }
+      if (line.trim() && !(near in sources && far in targets)) throw new RangeError(`no pair of languages; choose it, or begin the text with tags such as <${near}> <${codes.find((code) => code !== near)}>`);
+      return [line, sources[near], targets[far]];
+    });
+  }
+  // head, n_last: ids that every piece begins with, and the number of those that it ends with.
+  cut(ids, head, n_last) {
+    const { max_source_length: most } = this.facts,
       pieces = [];
-    if (ids.length <= room) return [ids];
-    let head = tagged ? this.head(ids) : [];
-    if (2 * head.length > room) head = [];
-    let rest = ids.slice(head.length);
-    while (rest.length > room - head.length) {
-      const cut = cutOf(rest.slice(0, room - head.length + 1).map((id) => this.source.token(id)));
-      pieces.push([...head, ...rest.slice(0, cut)]);
+    if (ids.length <= most) return [ids];
+    if (2 * head.length > most) head = [];
+    const [room, tail] = [most - head.length - n_last, ids.slice(ids.length - n_last)];
+    let rest = ids.slice(head.length, ids.length - n_last);
+    while (rest.length > room) {
+      const cut = cutOf(rest.slice(0, room + 1).map((id) => this.source.token(id)));
+      pieces.push([...head, ...rest.slice(0, cut), ...tail]);
       rest = rest.slice(cut);
       if (this.source.facts.kind === "characters")
         while (rest.length > 1 && !this.source.decode(rest.slice(0, 1)).trim()) rest = rest.slice(1);
     }
-    return [...pieces, [...head, ...rest]];
+    return [...pieces, [...head, ...rest, ...tail]];
   }
-  // Ids of the tags before a text.
+  // Ids of the tags, or of a language, before a text.
   head(ids) {
+    const { kind, marks } = this.source.facts;
+    if (marks) return ids.slice(0, Number(marks.includes(ids[0]) || (kind !== "hugging-face" && /^>>.*<<$/.test(this.source.token(ids[0])))));
+    if (!this.facts.tagged) return [];
     const [tags] = this.source.decode(ids).match(/^(?:<[^<>\s]+> )*/u),
-      head = this.source.encode(this.source.facts.kind === "characters" ? tags : tags.trimEnd());
+      head = this.source.encode(kind === "characters" ? tags : tags.trimEnd());
     return head.every((id, k) => id === ids[k]) ? head : [];
   }
   // Ids of a line from those of its pieces.
@@ -204,13 +238,13 @@ class Translator {
   search(pieces, nBest, beam) {
     const { call } = this.engine,
       { limits } = this.facts;
-    const most = pieces.map(({ ids }) => this.limit(ids.length)),
-      least = pieces.map(({ ids }, k) =>
-        Math.min(most[k], Math.max(limits.min_length, Math.floor((ids.length - 1) * limits.min_length_ratio))),
+    const most = pieces.map(({ room }) => this.limit(room)),
+      least = pieces.map(({ room }, k) =>
+        Math.min(most[k], Math.max(limits.min_length, Math.floor(room * limits.min_length_ratio))),
       );
     const results = this.engine.within((put) => {
       const flat = (rows) => [rows.flat(), rows.map((row) => row.length)],
-        arrays = [...flat(pieces.map(({ ids }) => ids)), ...flat(pieces.map(() => [BOS])), most, least],
+        arrays = [...flat(pieces.map(({ ids }) => ids)), ...flat(pieces.map(({ prompt }) => prompt)), most, least],
         addresses = arrays.map((array) => put(ints(array)));
       const lists = this.shortlist ? flat(pieces.map(({ ids }) => this.allowed(ids))) : [],
         options = put(optionsOf({ ...this.facts, rules: { ...this.facts.rules, beam } }, nBest, put(ints(this.facts.forbidden)), lists.map((list) => put(ints(list)))));
@@ -238,7 +272,7 @@ class Translator {
   }
   limit(length) {
     const { max_length_ratio, max_length_extra, max_target_length } = this.facts.limits;
-    const limit = Math.floor((length - 1) * max_length_ratio) + max_length_extra;
+    const limit = Math.floor(length * max_length_ratio) + max_length_extra;
     return Math.min(limit, max_target_length ?? Infinity);
   }
   readResults(results, pieces) {
@@ -260,17 +294,17 @@ class Translator {
   }
 
   // Of each token that a piece emits, and of the end: its probability, and its attention to the source.
-  attended(source, written) {
+  attended({ ids: source, prompt }, written) {
     const { call } = this.engine,
-      [n, m, v] = [written.length + 1, source.length, this.facts.target_size];
+      [n, m, v] = [prompt.length + written.length, source.length, this.facts.target_size];
     return this.engine.within((put) => {
       const state = call.state_new(this.model, put(ints(source)), put(ints([m])), 1),
         [logits, attention] = [put(new Float32Array(n * v)), put(new Float32Array(n * m))],
-        inputs = [put(ints([BOS, ...written])), put(ints([n]))];
+        inputs = [put(ints([...prompt, ...written])), put(ints([n]))];
       const done = state && call.state_step(state, ...inputs, 1, 0, logits, 0, attention, m);
       if (state) call.state_delete(state);
       if (done !== 1) throw new RangeError(NO_MEMORY);
-      const row = (address, k, size) => this.engine.read(Float32Array, address + 4 * k * size, size);
+      const row = (address, k, size) => this.engine.read(Float32Array, address + 4 * (k + prompt.length - 1) * size, size);
       return [...written, EOS].map((id, k) => ({
         id,
         probability: probabilityOf(row(logits, k, v), id),

@@ -35,10 +35,10 @@ function pairOf(model, piece, source) {
   const ids = piece.hypotheses[0].ids,
     unknown = model.source.unknown(source),
     sides = [
-      segmentsOf(piece.ids.slice(0, -1), (part) => model.source.decode(part, unknown)),
+      segmentsOf(piece.ids.slice(0, piece.room), (part) => model.source.decode(part, unknown)),
       segmentsOf(ids, (part) => model.written(part, source)),
     ];
-  return { sides, attended: model.attended(piece.ids, ids) };
+  return { sides, attended: model.attended(piece, ids) };
 }
 
 const calls = {
@@ -50,8 +50,8 @@ const calls = {
     }
     const bytes = typeof file === "string" ? bytesOf(file, (share) => progress(share / 2)) : file,
       model = await Translator.load(bytes, modules, (share) => progress((1 + share) / 2)),
-      { run, languages, rules } = model.facts;
-    return { number: models.push(model) - 1, run, languages, beam: rules.beam };
+      { run, languages, pairs, rules } = model.facts;
+    return { number: models.push(model) - 1, run, languages, pairs: pairs?.map(Object.keys), beam: rules.beam };
   },
   // The answer of models in turn to a text; of the last, with alignment of at most `most` tokens.
   translate(progress, path, text, { most, ...settings }) {
@@ -64,10 +64,10 @@ const calls = {
     return { ...answer, read, pairs: tokens > most ? [] : pairsOf(model, pieces, most) };
   },
   // The translations of lines, one after the other.
-  lines(progress, path, lines) {
+  lines(progress, path, lines, settings) {
     return lines.map((line, k) => {
       progress(k / lines.length);
-      return path.reduce((text, number) => models[number].translate(text).text, line);
+      return path.reduce((text, number) => models[number].translate(text, settings).text, line);
     });
   },
 };

@@ -1,0 +1,139 @@
+"""Tokenizers of imported models in a page: facts for `static/imported.js` and `tokenizers.js`."""
+
+import base64
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from transduce.errors import SettingError
+from transduce.explain.live import marian_facts, tokenizer_facts
+from transduce.text import HuggingFaceTokenizer, MarianTokenizer, Tokenizer
+from transduce.text.hugging_face import definition_parts
+from transduce.text.imported import ImportedTokenizer, charsmap_replacements
+
+STEPS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "normalizer": {
+        **dict.fromkeys(("NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents"), ()),
+        "Strip": ("strip_left", "strip_right"),
+        "Prepend": ("prepend",),
+        "Replace": ("pattern", "content"),
+        "Precompiled": ("precompiled_charsmap",),
+        "BertNormalizer": (
+            *("clean_text", "handle_chinese_chars"),
+            *("strip_accents", "lowercase"),
+        ),
+    },
+    "pre_tokenizer": {
+        "BertPreTokenizer": (),
+        "ByteLevel": ("add_prefix_space", "trim_offsets", "use_regex"),
+        "Metaspace": ("replacement", "prepend_scheme", "split"),
+        "WhitespaceSplit": (),
+    },
+    "decoder": {
+        "ByteLevel": ("add_prefix_space", "trim_offsets", "use_regex"),
+        "Metaspace": ("replacement", "prepend_scheme", "split"),
+        "Replace": ("pattern", "content"),
+        "WordPiece": ("prefix", "cleanup"),
+    },
+}
+"""Steps of the library that a page follows, with their settings."""
+EXPRESSIONS = (" {2,}",)
+"""Regular expressions that JavaScript reads as the library does."""
+MODELS: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
+    "BPE": {
+        **dict.fromkeys(("continuing_subword_prefix", "end_of_word_suffix"), (None, "")),
+        "dropout": (None, 0.0),
+    },
+    "Unigram": {"byte_fallback": (None, False)},
+    "WordLevel": {},
+    "WordPiece": {},
+}
+"""Models of the library, with those values of settings that a page follows."""
+
+
+def page_tokenizer(tokenizer: Tokenizer) -> dict[str, Any]:
+    """The whole of a tokenizer.  Raises SettingError, naming all steps that a page lacks."""
+    if not isinstance(tokenizer, ImportedTokenizer):
+        return tokenizer_facts(tokenizer)
+    facts = {
+        "opening": tokenizer.opening,
+        "closing": tokenizer.closing,
+        "marks": sorted(tokenizer.numbering.marks.values()),
+        "endless": not tokenizer.ends_sources,
+    }
+    if isinstance(tokenizer, HuggingFaceTokenizer):
+        return facts | _hugging_face_facts(tokenizer)
+    assert isinstance(tokenizer, MarianTokenizer)
+    if tokenizer.added:
+        named = ", ".join(repr(token.content) for token in tokenizer.added)
+        raise SettingError(f"a page has no added tokens of a Marian tokenizer ({named})")
+    return facts | marian_facts(tokenizer)
+
+
+def _hugging_face_facts(tokenizer: HuggingFaceTokenizer) -> dict[str, Any]:
+    definition, numbering = tokenizer.definition, tokenizer.numbering
+    if missing := [*_missing(definition)]:
+        raise SettingError(f"a page has no {', '.join(missing)} of this tokenizer")
+    model, added = definition["model"], definition["added_tokens"]
+    merges = [m.split(" ") if isinstance(m, str) else m for m in model.get("merges", ())]
+    plain = [t for t in added if not t["special"] and t["content"]]
+    own = [(t["normalized"], t["content"], t["id"]) for t in plain]
+    return {
+        "kind": tokenizer.kind,
+        "normalization": "none",
+        "lowercase": tokenizer.lower_case,
+        "normalizer": [_step(part) for part in _steps(definition.get("normalizer"))],
+        "pre_tokenizer": [*_steps(definition.get("pre_tokenizer"))],
+        "decoder": definition.get("decoder") and [*_steps(definition.get("decoder"))],
+        "model": {**model, "type": _kind(model), "merges": merges},
+        "added": [
+            _longest_first([[text, i] for after, text, i in own if not after]),
+            _longest_first([[tokenizer.normalized_token(t), i] for after, t, i in own if after]),
+        ],
+        "names": [[tokenizer.piece_there(token["id"]), token["id"]] for token in added],
+        "size": numbering.size,
+        "specials": [-1 if token is None else token for token in numbering.specials],
+        "mask": numbering.mask,
+    }
+
+
+def _missing(definition: Mapping[str, Any]) -> Iterator[str]:
+    """Names of steps, models and tokens that a page does not follow."""
+    for stage, known in STEPS.items():
+        parts = [*_steps(definition.get(stage))]
+        for part in parts:
+            settings = known.get(part["type"])
+            odd = settings is None or not part.keys() <= {"type", *settings}
+            expression = (part.get("pattern") or {}).get("Regex", EXPRESSIONS[0])
+            scheme = part.get("prepend_scheme", "always")
+            if odd or expression not in EXPRESSIONS or scheme not in ("always", "never"):
+                yield f"{stage} {json.dumps(part, ensure_ascii=False):.100}"
+    model = definition["model"]
+    if _kind(model) not in MODELS:
+        yield f"model {_kind(model)}"
+    for setting, values in MODELS.get(_kind(model), {}).items():
+        if model.get(setting) not in values:
+            yield f"model.{setting} = {model[setting]!r}"
+    for token in definition["added_tokens"]:
+        flags = [flag for flag in ("single_word", "lstrip", "rstrip") if token[flag]]
+        if flags and not token["special"]:
+            yield f"added token {token['content']!r} with {', '.join(flags)}"
+
+
+def _kind(model: Mapping[str, Any]) -> str:
+    return str(model.get("type", "BPE" if "merges" in model else "WordPiece"))
+
+
+def _steps(stage: Any) -> Iterator[dict[str, Any]]:
+    return (part for part in definition_parts(stage) if part["type"] != "Sequence")
+
+
+def _step(part: dict[str, Any]) -> dict[str, Any]:
+    if part["type"] != "Precompiled":
+        return part
+    charsmap = base64.b64decode(part["precompiled_charsmap"])
+    return {"type": "Precompiled", "replacements": charsmap_replacements(charsmap)}
+
+
+def _longest_first(tokens: list[list[Any]]) -> list[list[Any]]:
+    return sorted(tokens, key=lambda token: -len(token[0]))

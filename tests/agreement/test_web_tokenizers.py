@@ -1,0 +1,89 @@
+"""Imported tokenizers in a page divide texts as in Python, and its models translate as natively."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from helpers.hugging_face import sentences
+from helpers.native import needs_native
+from helpers.node import run_node
+from helpers.text_to_text import FAMILIES as MODELS
+from helpers.text_to_text import made
+from helpers.web import COMPILING, assert_same_as_engine, needs_node, needs_wasm
+from helpers.web_tokens import FAMILIES, texts, tokenizer_of
+from transduce.errors import RunError, SettingError
+from transduce.explain.page import static
+from transduce.runs.exporting import export_run
+from transduce.runs.importing import import_run
+from transduce.text import HuggingFaceTokenizer
+from transduce.web.page import SCRIPTS
+from transduce.web.tokenizers import page_tokenizer
+
+TOKENS = """
+const { facts, texts } = JSON.parse(require("fs").readFileSync("texts.json", "utf8"));
+const tokenizer = tokenizerOf(facts);
+const answer = (ids) => [ids, tokenizer.decode(ids), ids.map((id) => tokenizer.token(id))];
+process.stdout.write(JSON.stringify(texts.map((text) => answer(tokenizer.encode(text)))));
+"""
+ODD = ["", " ", "<extra_id_0>a Straße ½b", "a<extra_id_0> </s> <unk> ▁ a▁b", "\0a\ufeffb", "'s'LL"]
+LINES = [
+    *sentences(12, 7),
+    " ".join(sentences(30, 7)),
+    "  a  b ",
+    "Ä 中 ☃",
+    ">>a<< b",
+    "ab\n\ncd\r\n",
+]
+
+
+@needs_node
+@pytest.mark.system
+@pytest.mark.parametrize("family", FAMILIES)
+def test_texts_have_the_tokens_of_python(family: str, tmp_path: Path) -> None:
+    tokenizer = tokenizer_of(family)
+    lines = [*texts(600, 1), *ODD]
+    content = {"facts": page_tokenizer(tokenizer), "texts": lines}
+    (tmp_path / "texts.json").write_text(json.dumps(content), encoding="utf-8")
+    code = "".join(static(*script) for script in SCRIPTS[:2])
+    for line, answer in zip(lines, run_node(tmp_path, code + TOKENS), strict=True):
+        ids = tokenizer.encode(line)
+        assert answer == [ids, tokenizer.decode(ids), tokenizer.tokens(ids)], line
+
+
+@needs_node
+@needs_wasm
+@needs_native
+@pytest.mark.system
+@pytest.mark.timeout(COMPILING)
+@pytest.mark.parametrize("family", MODELS)
+def test_imported_models_translate_as_the_engine(family: str, tmp_path: Path) -> None:
+    made(family, tmp_path / "saved")
+    assert_same_as_engine(import_run(tmp_path / "saved", tmp_path / "run"), tmp_path, LINES)
+
+
+def test_all_that_a_page_lacks_is_named_at_once(tmp_path: Path) -> None:
+    definition = {**tokenizer_of("gpt2").definition}
+    expression = {"type": "Replace", "pattern": {"Regex": "a+"}, "content": "b"}
+    definition["normalizer"] = {"type": "Sequence", "normalizers": [{"type": "Nmt"}, expression]}
+    definition["pre_tokenizer"] = {"type": "Digits", "individual_digits": True}
+    definition["model"] = {**definition["model"], "dropout": None, "byte_fallback": True}
+    numbering = tokenizer_of("gpt2").numbering
+    with pytest.raises(SettingError) as caught:
+        page_tokenizer(HuggingFaceTokenizer(definition, numbering))
+    for part in ('"Nmt"', '"a+"', '"Digits"'):
+        assert part in str(caught.value)
+
+
+def test_an_export_names_what_a_page_lacks_and_what_is_possible(tmp_path: Path) -> None:
+    made("bart", tmp_path / "saved")
+    run = import_run(tmp_path / "saved", tmp_path / "run")
+    for file in run.glob("*tokenizer.json"):
+        content = json.loads(file.read_text(encoding="utf-8"))
+        content["tokenizer"]["normalizer"] = {"type": "Nmt"}
+        file.write_text(json.dumps(content), encoding="utf-8")
+    with pytest.raises(RunError, match=r'normalizer .*"Nmt".*can become .*onnx') as caught:
+        export_run(run, tmp_path / "page.html", form="html")
+    assert "\n" not in str(caught.value) and not (tmp_path / "page.html").exists()
