@@ -72,3 +72,37 @@ function isRight(guess, answer, within = 0.01, wrong = "") {
     some = (list) => list.split("|").map(plain).filter(Boolean).some((word) => holds(line, word));
   return some(answer) && !some(wrong);
 }
+
+// Beam search where the next token depends on the last alone.  rows: probabilities of each token and,
+// at the end of the row, of the end of the sentence: at the beginning first, then behind each token.
+// Returns the candidates of each step, best first, and the finished sentences, best score first.
+function beamSearch(rows, width, alpha = 0, limit = 6) {
+  const end = rows.length - 1,
+    steps = [],
+    finished = [];
+  for (let beam = [{ tokens: [], p: 1 }]; beam.length && finished.length < width && steps.length < limit; ) {
+    const candidates = beam.flatMap((from) =>
+      rows[from.tokens.length ? from.tokens.at(-1) + 1 : 0]
+        .map((p, token) => ({ tokens: [...from.tokens, token], p: from.p * p, from: from.p, last: p, fate: "cut" }))
+        .filter(({ p }) => p > 0),
+    );
+    candidates.sort((a, b) => b.p - a.p);
+    beam = [];
+    for (const candidate of candidates) {
+      if (beam.length === width) break;
+      if (candidate.tokens.at(-1) === end) {
+        candidate.fate = "ended";
+        candidate.score = Math.log(candidate.p) / candidate.tokens.length ** alpha;
+        finished.push(candidate);
+      } else {
+        candidate.fate = "kept";
+        beam.push(candidate);
+      }
+    }
+    steps.push(candidates);
+  }
+  return { steps, finished: finished.sort((a, b) => b.score - a.score) };
+}
+
+// Multiplications of a layer over n positions of width d: attention, recurrence, convolution of width k.
+const workOf = (n, d, k) => [n * n * d, n * d * d, k * n * d * d];

@@ -1,4 +1,4 @@
-// The six pieces of chapter 0: each shows what its own fields hold.
+// Pieces of chapters 0, 10 and 11: each shows what its own fields hold.
 
 const SVG = "http://www.w3.org/2000/svg";
 const shown = (x, digits = 4) => String(Number(x.toFixed(digits))).replace("-", "−");
@@ -243,5 +243,81 @@ function descent(place) {
   );
 }
 
-const WIDGETS = { tokens, vectors, products, weights, losses, descent };
+// A beam over sentences of A and B: rows of probabilities, the width and the length penalty are typed.
+function beam(place) {
+  const names = ["A", "B", "</s>"],
+    textOf = ({ tokens }) => tokens.map((token) => names[token]).join(" "),
+    fates = { kept: say("留下", "kept"), ended: say("写完", "finished"), cut: say("剪掉", "cut") };
+  widget(
+    place,
+    [
+      [say("开头", "At the beginning"), "0.6 0.4 0", { size: 12 }],
+      [say("A 之后", "After A"), "0.3 0.3 0.4", { size: 12 }],
+      [say("B 之后", "After B"), "0.05 0.05 0.9", { size: 12 }],
+      [say("束宽", "Width"), "2", { size: 3 }],
+      ["α", "0", { size: 3 }],
+    ],
+    (...typed) => {
+      const numbers = typed.slice(0, 5).map(numbersOf),
+        rows = numbers.slice(0, 3),
+        [width, alpha] = numbers.slice(3).map((list) => list?.[0]);
+      if (numbers.includes(null)) return refused();
+      if (rows.some((row) => row.length !== 3 || row.some((p) => p < 0) || Math.abs(sum(row) - 1) > 0.001))
+        return line(say("每行三个概率，不小于 0，和为 1。", "Three probabilities a line, none below 0, with the sum 1."), "refused");
+      if (!Number.isInteger(width) || width < 1 || width > 8 || alpha < 0)
+        return line(say("束宽是 1 到 8 的整数，α 不小于 0。", "The width is a whole number from 1 to 8, α at least 0."), "refused");
+      const { steps, finished } = beamSearch(rows, width, alpha),
+        [best] = finished;
+      return [
+        ...steps.map((candidates, step) =>
+          table(
+            [say(`第 ${step + 1} 步`, `Step ${step + 1}`), say("概率", "probability"), "ln p", ""],
+            candidates.map((each) => [textOf(each), `${shown(each.from)} × ${shown(each.last)} = ${shown(each.p)}`, shown(Math.log(each.p)), fates[each.fate]]),
+          ),
+        ),
+        line(
+          best
+            ? say(`答案：${textOf(best)}，概率 ${shown(best.p)}，得分 ${shown(best.score)}`, `Answer: ${textOf(best)}, probability ${shown(best.p)}, score ${shown(best.score)}`)
+            : say(`${steps.length} 步之内没有一句写完。`, `No sentence is finished within ${steps.length} steps.`),
+          "sum",
+        ),
+      ];
+    },
+  );
+}
+
+function cost(place) {
+  widget(
+    place,
+    [
+      [say("句长 n", "Length n"), "7", { size: 6 }],
+      [say("宽 d", "Width d"), "128", { size: 6 }],
+      [say("卷积窗口 k", "Window k"), "3", { size: 4 }],
+      [say("头数", "Heads"), "4", { size: 4 }],
+    ],
+    (...typed) => {
+      const [n, d, k, heads] = typed.slice(0, 4).map((text) => numbersOf(text)?.[0]);
+      if (![n, d, k, heads].every((x) => Number.isInteger(x) && x > 0)) return line(say("请写正整数。", "Whole numbers above 0, please."), "refused");
+      const work = workOf(n, d, k),
+        count = (x) => x.toLocaleString("en"),
+        rows = [
+          [say("自注意力", "self-attention"), `${n}²·${d}`, 1, 1],
+          [say("循环", "recurrent"), `${n}·${d}²`, n, n],
+          [say("卷积", "convolution"), `${k}·${n}·${d}²`, 1, `${n}/${k}`],
+        ];
+      return [
+        table(
+          [say("层", "layer"), say("乘法", "multiplications"), say("步数", "steps"), say("路径", "path")],
+          rows.map(([name, formula, steps, path], i) => [name, `${formula} = ${count(work[i])}`, count(steps), String(path)]),
+        ),
+        line(
+          say(`全部权重：${heads}·${n}²·4 = ${count(heads * n * n * 4)} 字节（float32）`, `All weights: ${heads}·${n}²·4 = ${count(heads * n * n * 4)} bytes (float32)`),
+          "sum",
+        ),
+      ];
+    },
+  );
+}
+
+const WIDGETS = { tokens, vectors, products, weights, losses, descent, beam, cost };
 document.querySelectorAll("[data-widget]").forEach((place) => WIDGETS[place.dataset.widget](place));

@@ -14,7 +14,9 @@ pytestmark = needs_chromium
 SEE = Path(__file__).parents[2] / "docs" / "see"
 
 
-@pytest.mark.parametrize("name", ["music.html", "copy.html", "paper.html", "speller.html"])
+@pytest.mark.parametrize(
+    "name", ["music.html", "copy.html", "paper.html", "speller.html", "gpt.html"]
+)
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
 def test_finished_pages_open_without_a_message(
     browser: Any, name: str, width: int, scheme: str

@@ -20,7 +20,7 @@ BOOK = Path(__file__).parents[2] / "docs" / "book"
 Array = NDArray[np.float64]
 
 
-CHAPTERS = sorted(path.stem for path in BOOK.glob("0[0-5]-*.md") if ".zh" not in path.name)
+CHAPTERS = sorted(path.stem for path in BOOK.glob("[01][0-9]-*.md") if ".zh" not in path.name)
 
 
 def softmax(scores: Any, temperature: float = 1.0) -> Array:
@@ -48,6 +48,39 @@ STUDENT = [0.8865, 0.3950, 0.9364, 0.8457, 0.7624, 0.8923, 0.9215]
 
 SWAP = np.array([[0.0, 1.0], [1.0, 0.0]])
 ALPHA = softmax(KEYS @ [2, 0])
+
+
+def positions(place: int, width: int) -> Array:
+    """Sines and cosines of a position, by turns."""
+    angles = place / 10_000 ** (np.arange(0, width, 2) / width)
+    return np.stack([np.sin(angles), np.cos(angles)], -1).ravel()
+
+
+def normalized(*row: float) -> Array:
+    return (np.array(row) - np.mean(row)) / np.std(row)
+
+
+def feed_forward(*x: float) -> Array:
+    """The network that chapter 7 works by hand."""
+    inner = np.maximum(0, np.array(x) @ np.array([[1, 0, 1], [0, 1, 1]]))
+    return np.asarray(inner @ np.array([[2, 0], [0, 3], [1, 1]]), float)
+
+
+def attention_parameters(m: int) -> int:
+    return 4 * (m * m + m)
+
+
+def forward_parameters(m: int, f: int) -> int:
+    return m * f + f + f * m + m
+
+
+def layer_parameters(m: int, f: int) -> tuple[int, int]:
+    """Parameters of a layer of the encoder, and of the decoder."""
+    forward = forward_parameters(m, f)
+    return attention_parameters(m) + forward + 4 * m, 2 * attention_parameters(m) + forward + 6 * m
+
+
+NEAR = np.array([np.linalg.norm(positions(place, 2) - positions(0, 2)) for place in range(1, 51)])
 
 STATEMENTS: dict[str, list[list[str]]] = {
     "00-numbers": [
@@ -91,12 +124,81 @@ STATEMENTS: dict[str, list[list[str]]] = {
         [f"= {np.tril(np.ones((7, 7))).sum():.0f}", f"{49 - 28}"],
         four(*softmax([1, 2]), *softmax([1, 2, 3])),
     ],
+    "06-positions": [
+        [signed(number) for number in (math.sin(0.1), *positions(2, 4), math.cos(2))],
+        [signed(positions(3, 4) @ positions(5, 4)), four(np.exp(-2))[0]],
+        [*four(NEAR.min()), f"{NEAR.argmin() + 1}", f"{0.01 * 44:.2f}"],
+        [signed(number) for place in (3, 4) for number in positions(place, 128)[:2]],
+        [f"{2 * math.pi * 10**i:,.0f}" for i in (1, 2, 3)] + [f"{2 * math.pi:.1f}"],
+    ],
+    "07-layer": [
+        [f"= {2 * 512 * 2048:,}", f"= {4 * 512**2:,}", *four(1.1**10)],
+        [signed(number) for number in (*normalized(1, 2, 3, 4), *normalized(2, 2, 2, 6))],
+        [f"= {tuple(map(int, np.add([1, -1], feed_forward(1, -1))))}".replace("-", "−")],
+        [
+            str(tuple(map(int, row)))
+            for row in (feed_forward(-1, 2), np.add([-1, 2], feed_forward(-1, 2)))
+        ],
+        [
+            f"{forward_parameters(128, 256):,}",
+            f"{attention_parameters(128):,}",
+            *four(math.sqrt(3)),
+        ],
+    ],
+    "08-model": [
+        [
+            f"{count:,}"
+            for count in (
+                attention_parameters(512),
+                forward_parameters(512, 2048),
+                *layer_parameters(512, 2048),
+            )
+        ],
+        [f"{6 * sum(layer_parameters(512, 2048)):,}", f"{37_000 * 512:,}"],
+        [
+            f"{count:,}"
+            for count in (*layer_parameters(128, 256), 4 * sum(layer_parameters(128, 256)))
+        ],
+        [
+            f"{(2767 + 4000) * 128:,}",
+            f"{(2767 + 4000) * 128 + 4 * sum(layer_parameters(128, 256)):,}",
+        ],
+        [
+            f"{4 * 4 * 7}",
+            f"{2 * 4 * 4 * 7}",
+            f"{3 * 4 * 4 * 7 + 7}",
+            f"{2 * layer_parameters(128, 256)[1]:,}",
+        ],
+    ],
     "09-training": [
         [f"{-np.log(STUDENT).mean():.2f}", f"{1 / np.prod(STUDENT) ** (1 / 7):.2f}"],
-        [f"{math.log(2000):.2f}"],
+        [f"{math.log(2000):.2f}", f"{400 * 64:,}"],
+        [f"{2 - 0.01 * 6}", f"{3 - 0.01 * 4}", *four(1.94 * 2.96, (1.94 * 2.96 - 5) ** 2)],
+        [f"{0.9 + 0.1 / 5:.2f}", f"{0.1 / 5:.2f}"],
+        four(-0.92 * math.log(0.6), -0.08 * math.log(0.1), -math.log(0.6)),
+        four(-0.92 * math.log(0.6) - 0.08 * math.log(0.1)),
+        [f"{512**-0.5 * 4000**-0.5 / part:.5g}".rstrip("0") for part in (1, 2, 3, 4)],
+    ],
+    "10-decoding": [
+        [f"= {0.6 * 0.4:.2f}", f"= {0.4 * 0.9:.2f}", f"{0.6 * 0.3:.2f}", f"{0.4 * 0.4:.2f}"],
+        [f"{sum(range(8))}", f"{sum(range(101)):,}", f"{2000**7 / 1e23:.1f} × 10²³"],
+        [signed(math.log(p) / n) for p in (0.36, 0.24) for n in (1, 2)],
+        [*four((12 / 6) ** 0.6, (11 / 6) ** 0.6)],
+        [signed(-1.75 / 2**0.6), signed(-1.81 / (11 / 6) ** 0.6)],
+        four(*softmax(np.log([0.5, 0.3, 0.2]), 0.5)),
     ],
     "teachers": [four(math.log(2), *(ALPHA @ KEYS)), [f"= {np.dot([1, 2], [3, -1])}"]],
-    "11-cost": [[f"{48 * 49:,}", f"{48 * 70 * 70:,}"]],
+    "11-cost": [
+        [f"{48 * 49:,}", f"{48 * 70 * 70:,}"],
+        [f"= {7 * 7 * 128:,}", f"= {7 * 128 * 128:,}", f"= {7 * 7}", f"= {10 * 10}"],
+        [f"{sum(3**i for i in range(5))}", f"{sum(3**i for i in range(4))}", *four(70 / 512)],
+        [f"= {2 * 2048**2 * 4:,}", f"{2 * 2048**2 * 4 >> 20} MiB", f"{8 * 4096**2 >> 20} MiB"],
+    ],
+    "12-family": [
+        [f"{1000 * 0.15:g}", f"{150 * 0.8:g}", f"{150 * 0.1:g}", f"{1000 * 10 // 40}"],
+        [f"= {(224 // 16) ** 2}", f"{196**2:,}", f"{(224 // 8) ** 2}", f"{784**2:,}"],
+        [f"= {0.5 * 0.2 * 0.4:.2f}", *four(-math.log(0.04) / 3, 0.04 ** (-1 / 3))],
+    ],
 }
 
 
@@ -167,6 +269,55 @@ def test_tokens_lose_nothing(tmp_path: Path) -> None:
         assert joined.decode() == text
 
 
+BEAMS = """
+const cases = JSON.parse(process.argv[2]);
+process.stdout.write(JSON.stringify(cases.map((each) => beamSearch(...each))));
+"""
+
+
+def beam_by_hand(rows: Array, width: int, alpha: float) -> list[tuple[float, tuple[int, ...]]]:
+    """Finished sentences with their scores: 0 and 1 are tokens, 2 is the end."""
+    beam: list[tuple[float, tuple[int, ...]]] = [(1.0, ())]
+    finished: list[tuple[float, tuple[int, ...]]] = []
+    for _ in range(6):
+        if not beam or len(finished) >= width:
+            break
+        every = [
+            (p * rows[tokens[-1] + 1 if tokens else 0][token], (*tokens, token))
+            for p, tokens in beam
+            for token in range(3)
+        ]
+        beam = []
+        for p, tokens in sorted(every, key=lambda each: -each[0]):
+            if len(beam) == width or p == 0:
+                break
+            if tokens[-1] == 2:
+                finished.append((math.log(p) / len(tokens) ** alpha, tokens))
+            else:
+                beam.append((p, tokens))
+    return sorted(finished, key=lambda each: -each[0])
+
+
+@needs_node
+@pytest.mark.system
+def test_the_beam_of_the_chapter_searches_as_one_by_hand(tmp_path: Path) -> None:
+    hand = [[0.6, 0.4, 0], [0.3, 0.3, 0.4], [0.05, 0.05, 0.9]]
+    draw = np.random.default_rng(7)
+    cases: list[Any] = [[hand, 1, 0], [hand, 2, 0]]
+    for width in (1, 2, 3, 8):
+        rows = draw.dirichlet([1, 1, 1], 3).tolist()
+        cases.append([rows, width, float(draw.uniform(0, 1))])
+    code = (BOOK / "numbers.js").read_text(encoding="utf-8") + BEAMS
+    shown = run_node(tmp_path, code, json.dumps(cases))
+    assert [each["finished"][0]["tokens"] for each in shown[:2]] == [[0, 2], [1, 2]]
+    for (rows, width, alpha), each in zip(cases, shown, strict=True):
+        expected = beam_by_hand(np.array(rows), width, alpha)
+        assert [tuple(found["tokens"]) for found in each["finished"]] == [t for _, t in expected]
+        assert np.allclose([found["score"] for found in each["finished"]], [s for s, _ in expected])
+        kept = [[candidate["fate"] for candidate in step].count("kept") for step in each["steps"]]
+        assert max(kept) <= width
+
+
 GUESSES = """
 const cases = JSON.parse(process.argv[2]);
 process.stdout.write(JSON.stringify(cases.map((guess) => isRight(...guess))));
@@ -197,7 +348,7 @@ def test_guesses_are_checked(tmp_path: Path) -> None:
         (False, ["slower", "low", 0.01]),
         (False, ["?", "low|high"]),
     ]
-    for page in sorted(BOOK.glob("0[0-5]-*.md")):
+    for page in sorted(BOOK.glob("[01][0-9]-*.md")):
         for answer, _ in answers_of(page):
             for alternative in answer.split("|"):
                 cases.append((True, [alternative, answer]))

@@ -118,7 +118,9 @@ def test_committed_pages_are_what_the_script_makes(tmp_path: Path) -> None:
         assert kept == (tmp_path / name).read_text(encoding="utf-8"), "run docs/see/pages.py"
 
 
-@pytest.mark.parametrize("name", ["music.html", "copy.html", "paper.html", "speller.html"])
+@pytest.mark.parametrize(
+    "name", ["music.html", "copy.html", "paper.html", "speller.html", "gpt.html"]
+)
 def test_models_of_committed_pages_state_the_facts_of_their_stacks(name: str) -> None:
     """The script keeps the model of a page: a new fact is written into it, or it is made anew."""
     page = (DOCS / "see" / name).read_text(encoding="utf-8")
@@ -136,6 +138,7 @@ def test_models_of_committed_pages_state_the_facts_of_their_stacks(name: str) ->
         ("copy.html", 1_700_000),
         ("paper.html", 4_000_000),
         ("speller.html", 2_500_000),
+        ("gpt.html", 1_500_000),
     ],
 )
 def test_finished_pages_are_small_and_need_nothing_else(name: str, limit: int) -> None:
