@@ -201,14 +201,79 @@ def test_line_ends_and_indents_of_a_target_stay(repository: Repository) -> None:
 def test_a_target_that_cannot_be_filled_in_is_kept_aside(
     repository: Repository, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    repository.write("en.ini", "[a]\nx = One text\n[b]\ny = Two texts\n")
-    text = "; a comment\n[b]\ny = Zwei\n"
-    target = repository.write("de.ini", text)
-    assert repository.localise("en.ini", "de.ini") == 0
-    assert (repository.top / "de.ini.~1~").read_text() == text
-    assert "de.ini: the new one has no place for what people wrote" in capsys.readouterr().err
-    values = read_document("de.ini", target.read_bytes()).segments
-    assert {s.key: s.source for s in values} == {"a.x": "ONE TEXT", "b.y": "Zwei"}
+    repository.write("en.php", "<?php\nreturn ['x' => 'One text', 'y' => 'Two texts'];\n")
+    text = "<?php\nreturn ['y' => 'Zwei', 'old' => 'Alt'];\n"
+    target = repository.write("de.php", text)
+    assert repository.localise("en.php", "de.php") == 0
+    assert (repository.top / "de.php.~1~").read_text() == text
+    assert "de.php: the new one has no place for what people wrote" in capsys.readouterr().err
+    values = read_document("de.php", target.read_bytes()).segments
+    assert {s.key: s.source for s in values} == {"x": "ONE TEXT", "y": "Zwei"}
+
+
+@pytest.mark.parametrize(
+    ("name", "base", "target", "expected"),
+    [
+        (
+            "ini",
+            "[a]\nx = One\n\n# of z\n[c]\nz = Six\n\n[b]\ny = Two\nw = Four\n\n[d]\nq = Last\n",
+            "; people\n[b]\n; mine\ny = Zwei\n\n; c\n[a]\nold = Alt\n",
+            "; people\n\n# of z\n[c]\nz = SIX\n\n[b]\n; mine\ny = Zwei\nw = FOUR\n\n"
+            "[d]\nq = LAST\n\n; c\n[a]\nx = ONE\nold = Alt\n",
+        ),
+        ("ini", "[a]\nx = One\n[b]\ny = Two\n", "[a]\nx = Eins", "[a]\nx = Eins\n\n[b]\ny = TWO"),
+        ("ini", "top = Head\n[a]\nx = One\n", "[a]\nx = Eins\n", "top = HEAD\n[a]\nx = Eins\n"),
+        ("ini", "[a]\nx = One\n", "; none\n[a]\n", "; none\n[a]\nx = ONE\n"),
+        (
+            "toml",
+            '[a]\nx = "One"\n\n[a.b]\ny = "Two"\n\n[[l]]\nn = "First"\n\n[[l]]\nn = "Next"\n',
+            '# people\n[[l]]\nn = "Erste"\n\n[a.b]\ny = "Zwei"\n',
+            '# people\n\n[a]\nx = "ONE"\n\n[[l]]\nn = "Erste"\n\n[[l]]\nn = "NEXT"\n\n'
+            '[a.b]\ny = "Zwei"\n',
+        ),
+        (
+            "json",
+            '{"a": "One", "b": "Two", "c": "Three"}',
+            '{"old": "Alt, {mit} [Zeichen]", "b": "Zwei"}',
+            '{"a": "ONE", "old": "Alt, {mit} [Zeichen]", "b": "Zwei", "c": "THREE"}',
+        ),
+        (
+            "json",
+            '{\n  "a": "One",\n  "b": {\n    "x": "Two",\n    "y": "Six"\n  }\n}',
+            '{"b":{"y":"Sechs"},"old":"Alt"}',
+            '{"a":"ONE","b":{"x":"TWO","y":"Sechs"},"old":"Alt"}',
+        ),
+        (
+            "json",
+            '{\n  "m": {"x": "Two", "n": {\n    "y": "Six"\n  }, "l": ["One", "Two"]}\n}\n',
+            '{\n\t"m": {\n\t\t"old": "Alt",\n\t\t"l": ["Eins"]\n\t}, "n": 1\n}\n',
+            '{\n\t"m": {\n\t\t"x": "TWO",\n\t\t"n": {\n\t\t\t"y": "SIX"\n\t\t},\n\t\t"old": "Alt",'
+            '\n\t\t"l": ["Eins", "TWO"]\n\t}, "n": 1\n}\n',
+        ),
+        ("json", '{\n  "a": "One"\n}\n', "{}\n", '{\n  "a": "ONE"\n}\n'),
+        (
+            "php",
+            "<?php\nreturn [\n    'a' => 'One',\n    'm' => [\n        'x' => 'Two',\n    ],\n];\n",
+            "<?php\nreturn [\n    'old' => 'Alt'\n];\n",
+            "<?php\nreturn [\n    'old' => 'Alt',\n    'a' => 'ONE',\n    'm' => [\n"
+            "        'x' => 'TWO',\n    ],\n];\n",
+        ),
+        (
+            "yml",
+            "en:\n  a: One\n  m:\n    x: Two\n    y: Six\n  z: Four\n",
+            "de:\n  m:\n    old: Alt\n  z: Vier\n",
+            "de:\n  m:\n    old: Alt\n    x: TWO\n    y: SIX\n  a: ONE\n  z: Vier\n",
+        ),
+    ],
+)
+def test_sections_and_objects_that_a_target_lacks(
+    repository: Repository, name: str, base: str, target: str, expected: str
+) -> None:
+    repository.write(f"en.{name}", base)
+    path = repository.write(f"de.{name}", target)
+    assert repository.localise(f"en.{name}", f"de.{name}") == 0
+    assert path.read_text() == expected
+    assert not path.with_name(f"{path.name}.~1~").exists()
 
 
 @pytest.mark.parametrize("option", ["--review", "--xliff", "--report"])

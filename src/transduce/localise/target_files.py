@@ -11,19 +11,23 @@ import bisect
 import dataclasses
 import itertools
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from transduce.errors import DataError
 from transduce.localise.document import Document, Edit, Span, spliced
+from transduce.localise.json_targets import inserted_members
 from transduce.localise.lock import Lock, Version, unit_names
-from transduce.localise.units import digest
+from transduce.localise.units import REPEATED, digest
 
 Parse = Callable[[bytes], Document]
 """The document in some bytes of the format of a target."""
 CLOSING = re.compile(r"</|[]})]|$")
 """Beginning of a line that ends what is before it."""
+PHP_END = re.compile(r"(['\"\])])([ \t]*\r?\n(?=\s*['\"][^'\"\n]*['\"]\s*=>))")
+"""Value of an array before another, without a comma."""
 OPENING = re.compile(r"(?:[\[{(:]|<[^/<>]*[^/<>]>)\s*$")
 """End of a line that begins what is behind it."""
 
@@ -84,25 +88,39 @@ def with_gaps(base: Document, target: Version, lock: Lock | None, parse: Parse) 
 
 
 def merged_target(new: Version, old: Version, parse: Parse) -> bytes | None:
-    """A target with the units of a newer version in the lines of the older one; None where such is
-    not read again with the texts of both."""
+    """A target with the units of a newer version in the lines of the older one, or of JSON among
+    its members; None where such is not read again with the texts of both."""
     raw = {name: old.raw(unit) for name, unit in zip(old.names, old.units, strict=True)}
     expected = raw | {n: new.raw(unit) for n, unit in zip(new.names, new.units, strict=True)}
-    decoded = old.document.decoded
-    edits = [*_inserted(_Lines(new), _Lines(old), raw.keys())]
+    decoded, newer = old.document.decoded, new.document.decoded
+    if decoded.text.lstrip()[:1] == "{":
+        names = zip(new.names, new.units, strict=True)
+        lacking = (unit.spans[0] for name, unit in names if name not in raw)
+        edits = [*inserted_members(newer.text, decoded.text, lacking)]
+    else:
+        tables = {unit.key.rpartition(".")[0] for unit in (*new.units, *old.units)}
+        try:
+            edits = [*_inserted(_Lines(new, tables), _Lines(old, tables))]
+        except DataError:
+            return None
     for name, unit in zip(old.names, old.units, strict=True):
         if raw[name] != expected[name]:
             edits += map(Edit, unit.spans, expected[name].split("\0"))
     text = re.sub("\r?\n", decoded.newline, spliced(decoded.text, Span(0, -1), sorted(edits)))
-    if decoded.text.lstrip()[:1] == "{":
-        text = _with_commas(text)
+    if decoded.text.lstrip().startswith("<?"):
+        text = PHP_END.sub(r"\1,\2", text)
     try:
         content = decoded.bom + text.encode(decoded.encoding)
         again = Version(parse(content))
     except (DataError, UnicodeEncodeError):
         return None
     merged = {name: again.raw(unit) for name, unit in zip(again.names, again.units, strict=True)}
-    return content if _plain(merged) == _plain(expected) else None
+    is_whole = _plain(merged) == _plain(expected) and _repeated(again) == _repeated(old)
+    return content if is_whole else None
+
+
+def _repeated(version: Version) -> int:
+    return sum(record.reason == REPEATED for record in version.document.unread)
 
 
 def _plain(raw: Mapping[str, str]) -> dict[str, str]:
@@ -110,25 +128,40 @@ def _plain(raw: Mapping[str, str]) -> dict[str, str]:
     return {name: text.replace("\r\n", "\n") for name, text in raw.items()}
 
 
+HEADER = re.compile(r"\s*(?P<name>\[\[?[^\[\]\n]+\]\]?)\s*(?:[;#].*)?$", re.S)
+"""Line that begins a section."""
+COMMENT = re.compile(r"\s*[;#]")
+
+
 class _Entry(NamedTuple):
     """Lines of a unit with what belongs to it: comments before it, ends of elements behind it.
 
-    first: line of the unit itself.
+    outer: start, or that of its section where it is the first there.  first: line of the unit
+    itself.
     """
 
     name: str
+    outer: int
     start: int
     first: int
     end: int
 
 
 class _Lines:
-    """A version as lines: the entries of its units, in order."""
+    """A version as lines: the entries of its units, in order, and the sections that they are in."""
 
-    def __init__(self, version: Version) -> None:
+    def __init__(self, version: Version, tables: Collection[str]) -> None:
+        """tables: names of the sections that have units."""
         text = version.document.decoded.text
         self.lines = [*text.splitlines(keepends=True), ""]
         self.starts = [*itertools.accumulate(map(len, self.lines[:-1]), initial=0)]
+        self.headers = self._headers(tables)
+        self.places = [*self.headers]
+        self.objects = {  # with the number of the last unit of each
+            name[: dot.start()]: i
+            for i, name in enumerate(version.names)
+            for dot in re.finditer(r"\.", name)
+        }
         self.entries: list[_Entry] = []
         start = 0
         for name, unit in zip(version.names, version.units, strict=True):
@@ -137,9 +170,11 @@ class _Lines:
             start = min(start, first)
             while start < first and CLOSING.match(self.lines[start].strip()):
                 start += 1
+            outer, header = start, self.header(first)
+            start = max(start, header + 1)
             indent = min(map(self.indent, range(start, first + 1)))
             end = self.closed(last + 1, indent if self.entries else self.indent(first))
-            self.entries.append(_Entry(name, start, first, end))
+            self.entries.append(_Entry(name, outer, start, first, end))
             start = end
         if self.entries:  # what is before it belongs to the file, but for the tags around it
             head, *others = self.entries
@@ -149,7 +184,36 @@ class _Lines:
             while start and OPENING.search(self.lines[start - 1]) and self.indent(start - 1) >= top:
                 start -= 1
             end = self.closed(head.end, min(self.indent(start), self.indent(head.first)))
-            self.entries[0] = head._replace(start=start, end=end)
+            outer = self.commented(self.header(start)) if self.header(start) >= 0 else start
+            self.entries[0] = head._replace(outer=outer, start=start, end=end)
+
+    def _headers(self, tables: Collection[str]) -> dict[int, str]:
+        """Names of sections by their lines, numbered where they are there again; none where no unit
+        is in such."""
+        headers, numbers = {}, Counter[str]()
+        for i, line in enumerate(self.lines):
+            if match := HEADER.match(line):
+                name = "".join(match["name"].split())
+                numbers[name] += 1
+                headers[i] = f"{name} {numbers[name]}"
+        is_in = any(name.rpartition(" ")[0].strip("[]") in tables for name in headers.values())
+        return headers if is_in else {}
+
+    def header(self, line: int) -> int:
+        """The line that begins the section of a line; -1 without one."""
+        number = bisect.bisect_right(self.places, line)
+        return self.places[number - 1] if number else -1
+
+    def section(self, line: int) -> str:
+        """Name of the section of a line."""
+        return self.headers.get(self.header(line), "")
+
+    def commented(self, line: int) -> int:
+        """The first line of the comments right before a line; without those of the file."""
+        start = line
+        while start and COMMENT.match(self.lines[start - 1]):
+            start -= 1
+        return start or line
 
     def indent(self, line: int) -> int:
         """Blanks before a line; of a blank line many."""
@@ -165,35 +229,115 @@ class _Lines:
             line += 1
         return line
 
+    def parent(self, name: str) -> str:
+        """The innermost object with entries that a unit is in, by their names; empty for none."""
+        while name:
+            name = name.rpartition(".")[0]
+            if name in self.objects:
+                return name
+        return ""
 
-def _inserted(new: _Lines, old: _Lines, known: Collection[str]) -> Iterator[Edit]:
-    """Edits that add the entries that an older version lacks, each run behind the entry before."""
-    entries = {entry.name: entry for entry in old.entries}
+    def inner(self, entry: _Entry) -> int:
+        """The first line of an entry without those that begin what is around it."""
+        line = entry.start
+        while line < entry.first and self.indent(line) < self.indent(entry.first):
+            line += 1
+        return line
+
+    def written(self, line: int) -> int:
+        """The line behind the last one before a line that is not blank."""
+        while line and not self.lines[line - 1].strip():
+            line -= 1
+        return line
+
+
+def _inserted(new: _Lines, old: _Lines) -> Iterator[Edit]:
+    """Edits that add the entries that an older version lacks, each run of one section or object
+    behind the entry before.  Raises DataError where such have no lines of their own."""
+    known = {entry.name: entry for entry in old.entries}
+    if {e.first for e in new.entries if e.name in known} & {
+        e.first for e in new.entries if e.name not in known
+    }:
+        raise DataError("several units are on one line")
+    blocks: dict[int, list[tuple[int, str]]] = {}
+    following: list[_Entry | None] = [None]
+    for entry in reversed(new.entries):
+        following.append(known.get(entry.name) or following[-1])
+    parents = [new.section(e.first) if new.headers else old.parent(e.name) for e in new.entries]
     before: _Entry | None = None
-    position = 0
-    while position < len(new.entries):
-        entry = new.entries[position]
-        if entry.name in known:
-            before = entries[entry.name]
-            position += 1
+    numbers = range(len(new.entries))
+    for (is_known, parent), run in itertools.groupby(
+        numbers, key=lambda i: (new.entries[i].name in known, parents[i])
+    ):
+        places = [*run]
+        entries = [new.entries[i] for i in places]
+        if is_known:
+            before = known[entries[-1].name]
             continue
-        last = position
-        while last + 1 < len(new.entries) and new.entries[last + 1].name not in known:
-            last += 1
-        following = new.entries[last + 1] if last + 1 < len(new.entries) else None
-        start, parent = entry.start, entry.name.rpartition(".")[0]
-        is_shared = following and parent and following.name.startswith(f"{parent}.")
-        if is_shared:  # it is the first of an object that is there
-            while start < entry.first and new.indent(start) < new.indent(entry.first):
-                start += 1
-        indent = min(map(new.indent, range(start, entry.first + 1)))
-        block = "".join(new.lines[start : new.closed(new.entries[last].end, indent)])
-        if before is None or (is_shared and start != entry.start):
-            line = entries[following.name].start if following else len(old.lines) - 1
+        if new.headers:
+            line, block = _in_section(new, old, entries, before)
         else:
-            line = old.closed(before.end, indent)
-        yield Edit(Span(old.starts[line], old.starts[line]), _ended(block, old, line))
-        position = last + 1
+            behind = following[len(new.entries) - 1 - places[-1]]
+            line, block = _between(new, old, entries, (before, behind), parent)
+        depth = 0 if new.headers or not parent else parent.count(".") + 1
+        blocks.setdefault(line, []).append((-depth, _ended(block, old, line)))
+    for line, texts in blocks.items():  # at the end of an object first what belongs to it
+        text = "".join(text for _, text in sorted(texts, key=lambda block: block[0]))
+        yield Edit(Span(old.starts[line], old.starts[line]), text)
+
+
+def _in_section(
+    new: _Lines, old: _Lines, run: Sequence[_Entry], before: _Entry | None
+) -> tuple[int, str]:
+    """Line and text of entries of one section of a newer version."""
+    section, end = new.section(run[0].first), new.written(run[-1].end)
+    lines = {name: line for line, name in old.headers.items()}
+    if section in lines or not section:
+        block = "".join(new.lines[run[0].start : end])
+        if before and old.section(before.first) == section:
+            return old.written(before.end), block
+        return lines[section] + 1 if section else old.commented(min(old.headers, default=0)), block
+    start = new.commented(new.header(run[0].first))
+    block = "".join(new.lines[start:end])
+    number = bisect.bisect_right(old.places, before.first if before else -1)
+    is_last = number == len(old.places)
+    line = len(old.lines) - 1 if is_last else old.commented(old.places[number])
+    before_it = "\n" if line and old.lines[line - 1].strip() else ""
+    behind_it = "\n" if line < len(old.lines) - 1 else ""
+    return line, f"{before_it}{block.rstrip()}\n{behind_it}"
+
+
+def _between(
+    new: _Lines,
+    old: _Lines,
+    run: Sequence[_Entry],
+    around: tuple[_Entry | None, _Entry | None],
+    parent: str,
+) -> tuple[int, str]:
+    """Line and text of entries of a newer version, between two of the older one.
+
+    parent: name of the object of both that has them; empty for none.
+    """
+    before, following = (entry if entry and _is_in(entry, parent) else None for entry in around)
+    if before is None and following is None and old.entries:
+        before = old.entries[old.objects[parent] if parent else -1]
+    entry = run[0]
+    start = entry.start
+    if parent:
+        start = new.inner(entry)
+    indent = min(map(new.indent, range(start, entry.first + 1)))
+    block = "".join(new.lines[start : new.closed(run[-1].end, indent)])
+    if before is None:
+        line = len(old.lines) - 1
+        if following:
+            line = old.inner(following) if parent else following.start
+    else:
+        line = old.closed(before.end, indent)
+    return line, block
+
+
+def _is_in(entry: _Entry, parent: str) -> bool:
+    return not parent or entry.name.startswith(f"{parent}.")
 
 
 def _ended(block: str, old: _Lines, line: int) -> str:
@@ -201,16 +345,3 @@ def _ended(block: str, old: _Lines, line: int) -> str:
     if line and not old.lines[line - 1].endswith("\n"):
         return f"\n{block.rstrip()}"
     return block if block.endswith("\n") else f"{block}\n"
-
-
-def _with_commas(text: str) -> str:
-    """JSON of lines with commas between members alone."""
-    lines = text.splitlines(keepends=True)
-    written = [i for i, line in enumerate(lines) if line.strip()]
-    for i, following in itertools.pairwise(written):
-        line = lines[i].rstrip()
-        is_last = lines[following].lstrip()[:1] in "}]"
-        bare = line.removesuffix(",")
-        if is_last or bare[-1:] not in "{[":
-            lines[i] = f"{bare}{'' if is_last else ','}{lines[i][len(line) :]}"
-    return "".join(lines)

@@ -26,6 +26,8 @@ IDENTIFIER = re.compile(
 )
 """Names for programs, which are no text: `main_menu`, `#ff0000`, `fa-home`, `btn btn-primary`."""
 CONTROL = re.compile("[\x00-\x08\x0e-\x1f\x7f\ufffe\uffff]")
+REPEATED = "its key is there before"
+"""Reason of a unit that is not read."""
 LONGEST_KEY = 200
 """Maximum characters of a key."""
 
@@ -83,8 +85,7 @@ def document_of(
             unique.append(unit)
         else:
             repeated += [
-                Record(s.key, s.source, s.source, "unread", "its key is there before")
-                for s in unit.segments
+                Record(s.key, s.source, s.source, "unread", REPEATED) for s in unit.segments
             ]
 
     def render(targets: Mapping[str, str]) -> Iterator[Edit]:
