@@ -108,6 +108,7 @@ ENGINE = (
     "decode",
     "patterns",
     "encoders",
+    "patches",
     "credit",
     "explained",
 )
@@ -116,6 +117,7 @@ LIVE_SCRIPTS = (
     *SCRIPTS[:-1],
     "vectors",
     "states",
+    "image",
     "live",
     "bar",
     "why",

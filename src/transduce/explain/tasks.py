@@ -63,7 +63,7 @@ def live_translation(translator: Any, name: str) -> LiveModel:
     tokenizers = [translator.source]
     if translator.target is not translator.source:
         tokenizers.append(translator.target)
-    return _live_model(
+    return live_model(
         translator,
         name,
         ("encoder", "decoder"),
@@ -76,7 +76,7 @@ def live_translation(translator: Any, name: str) -> LiveModel:
 
 def live_generation(generator: Any, name: str) -> LiveModel:
     """The model of a generator.  As `live_translation`."""
-    return _live_model(
+    return live_model(
         generator,
         name,
         ("decoder",),
@@ -90,7 +90,7 @@ def live_generation(generator: Any, name: str) -> LiveModel:
 def live_recommendation(recommender: Any, name: str) -> LiveModel:
     """The model of a recommender.  As `live_translation`."""
     recipe = recommender.recipe
-    return _live_model(
+    return live_model(
         recommender,
         name,
         ("decoder",),
@@ -103,7 +103,7 @@ def live_recommendation(recommender: Any, name: str) -> LiveModel:
 def live_text_encoder(predictor: Any, name: str) -> LiveModel:
     """The model of a classifier, an embedder or a filler of masks.  As `live_translation`."""
     recipe = predictor.recipe
-    return _live_model(
+    return live_model(
         predictor,
         name,
         ("encoder",),
@@ -116,9 +116,14 @@ def live_text_encoder(predictor: Any, name: str) -> LiveModel:
     )
 
 
-def _live_model(
+def live_model(
     predictor: Any, name: str, sides: Sequence[str], tokenizers: Sequence[Tokenizer], **facts: Any
 ) -> LiveModel:
+    """Facts of a predictor and of its stacks `sides`, and its network.  name: of the run.
+
+    tokenizers: of the source and the target.  facts: further ones, of the task.  Raises
+    SettingError, with the setting, for a model that the page cannot compute.
+    """
     network, recipe = predictor.model, predictor.recipe
     config = recipe.model
     parameters = {p.data_ptr(): p.numel() for p in network.parameters()}
@@ -129,7 +134,7 @@ def _live_model(
             f"than {MOST_PARAMETERS:,}; leave out --live"
         )
     check_settings(config, "model", IN_MODELS)
-    looks = "encoder" in sides
+    looks, scaled = "encoder" in sides, getattr(config, "scale_embeddings", False)
     stacks = {
         side: stack_facts(side, getattr(config, side), config.d_model, looks) for side in sides
     }
@@ -140,7 +145,7 @@ def _live_model(
             "inputs": list(predictor.inputs),
             "parameters": count,
             "d_model": config.d_model,
-            "scale": math.sqrt(config.d_model) if config.scale_embeddings else 1.0,
+            "scale": math.sqrt(config.d_model) if scaled else 1.0,
             "stacks": stacks,
             "tokenizers": [tokenizer_facts(tokenizer) for tokenizer in tokenizers],
             **facts,

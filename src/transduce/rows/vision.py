@@ -20,6 +20,7 @@ IMAGE_CLASSIFICATION = Task(
     classification.prepare_image_classification,
     loader(classification.ImageClassifier, load_labels, cache_of),
     explained.explain_image_classification,
+    live=explained.live_image_encoder,
     pipeline_tag="image-classification",
 )
 IMAGE_EMBEDDING = Task(
@@ -27,5 +28,6 @@ IMAGE_EMBEDDING = Task(
     classification.prepare_image_embedding,
     loader(classification.ImageEmbedder),
     explained.explain_image_embedding,
+    live=explained.live_image_encoder,
     pipeline_tag="image-feature-extraction",
 )

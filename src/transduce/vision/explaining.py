@@ -7,7 +7,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from transduce.errors import SettingError
 from transduce.explain.explanation import Explanation
+from transduce.explain.live import LiveModel
 from transduce.explain.parts import Picture
 from transduce.explain.recorded_pass import (
     OutputPass,
@@ -18,6 +20,7 @@ from transduce.explain.recorded_pass import (
     label_layers,
 )
 from transduce.explain.report import png_of
+from transduce.explain.tasks import live_model
 from transduce.nn.heads.label import LabelHead
 from transduce.text import token_names
 from transduce.vision.captioning import Captioner
@@ -26,8 +29,33 @@ from transduce.vision.images import ImageConfig
 from transduce.vision.splits import named_images
 from transduce.vision.vit import PatchFrontEnd
 
-LONGEST_SIDE = 96
+LONGEST_SIDE = 256
 """Pixels of the side of a picture in a page."""
+
+
+def live_image_encoder(predictor: ImageClassifier | ImageEmbedder, name: str) -> LiveModel:
+    """The model of a classifier or an embedder of images.  name: of its run.
+
+    Raises SettingError, with the setting, for a model that the page cannot compute.
+    """
+    recipe = predictor.recipe
+    config, image = recipe.model, recipe.image
+    if image.size > LONGEST_SIDE:
+        raise SettingError(
+            f"a live page has images of at most {LONGEST_SIDE} pixels, and image.size is "
+            f"{image.size}; leave out --live"
+        )
+    return live_model(
+        predictor,
+        name,
+        ("encoder",),
+        (),
+        labels=list(getattr(predictor, "labels", ())),
+        pooling=config.pooling,
+        normalize=getattr(getattr(recipe, "evaluation", None), "normalize", False),
+        image=image.of_each_channel(),
+        patch_size=config.patch_size,
+    )
 
 
 def explain_captioning(captioner: Captioner, parts: tuple[str, ...]) -> Explanation:

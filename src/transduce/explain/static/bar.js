@@ -14,7 +14,8 @@ function startBar() {
   const typing = el("section", { id: "typing" }),
     rest = el("section", { id: "bar" }),
     top = document.getElementById("top");
-  for (const [k] of [...transduce.facts.inputs, "second"].entries()) {
+  if (IMAGES.facts) typing.append((BAR.file = imageField()));
+  for (const [k] of IMAGES.facts ? [] : [...transduce.facts.inputs, "second"].entries()) {
     // A history has a turn on each line.
     const plain = { spellcheck: false, autocomplete: "off", dir: "auto" },
       tag = transduce.facts.task === "dialogue" ? "textarea" : "input",
@@ -44,6 +45,7 @@ function renderBar() {
   const inputs = transduce.facts.inputs,
     values = [...live.texts(), S.second],
     rest = document.getElementById("bar");
+  BAR.file?.tell();
   BAR.fields.forEach((field, k) => {
     const isSecond = k === inputs.length,
       label = t(isSecond ? "secondText" : "typeText");
@@ -73,7 +75,7 @@ function barButtons() {
     const pressed = { "aria-pressed": String(!S.text && S.example === k) };
     return act(
       "example" + k,
-      token(titleOf(doc).slice(0, 30)),
+      doc.picture ? thumbnail(doc) : token(titleOf(doc).slice(0, 30)),
       () => live.type({ text: "", example: k }),
       pressed,
     );
@@ -94,7 +96,7 @@ function barButtons() {
     "div",
     { class: "row small" },
     EXAMPLES.length > 1 ? EXAMPLES.map(example) : null,
-    inputs.length < 2 ? act("compare", t(comparing ? "oneText" : "compareText"), compare) : null,
+    inputs.length < 2 && !IMAGES.facts ? act("compare", t(comparing ? "oneText" : "compareText"), compare) : null,
     act("undo", t("undo"), () => live.undo(), { disabled: !live.past.length }),
     act("restore", t("restoreAll"), () => live.restore(), { disabled: unchanged }),
     act("link", t("copyLink"), share),

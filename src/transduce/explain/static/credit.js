@@ -227,14 +227,16 @@ class Credit {
   embedded(side, gradient, isLast) {
     const { network, recording } = this,
       front = side === "decoder" && network.stacks.encoder ? "target_front_end" : "front_end",
-      tokens = recording.outputs[`${front}.embedding`],
+      looked = recording.outputs[`${front}.embedding`],
+      tokens = looked ?? recording.outputs[front],
+      scale = looked ? network.scale : 1,
       whole = recording.embedded[side],
-      share = (g, vector, scale = 1) => (g ? scale * dot(g, vector) : 0);
+      share = (g, vector, times = 1) => (g ? times * dot(g, vector) : 0);
     if (isLast) {
-      this.writes.embedding = network.scale * summed(this.straight, tokens);
+      this.writes.embedding = scale * summed(this.straight, tokens);
       this.writes.positions = summed(this.straight, whole) - this.writes.embedding;
     }
-    const shares = tokens.map((vector, t) => share(gradient[t], vector, network.scale));
+    const shares = tokens.map((vector, t) => share(gradient[t], vector, scale));
     return {
       tokens: shares,
       positions: whole.map((vector, t) => share(gradient[t], vector) - shares[t]),

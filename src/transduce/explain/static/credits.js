@@ -75,8 +75,13 @@ function answerCredits(tokens) {
       most = credit && greatestOf(credit.source),
       label = D.span ? t(k ? "end" : "start") : count > 1 ? t("creditMask", k + 1) : "";
     const chips = tokens.map((s, i) => el("span", { class: "chip", style: credit && tinted(credit.source[i], most) }, token(s), credit && underneath(credit.source[i])));
-    return [credit && !D.picture ? tokenRow(label, chips) : null, creditPanel(credit, chosen(k) ?? "")];
+    return [credit && (D.picture ? creditPicture(tokens, credit) : tokenRow(label, chips)), creditPanel(credit, chosen(k) ?? "")];
   });
+}
+// Shares of the patches over the image; of the class token beside it.
+function creditPicture(tokens, { source }) {
+  const named = tokens.slice(0, D.picture.first).map((s, i) => el("span", { class: "chip" }, token(s), underneath(source[i])));
+  return el("div", { "data-point": "credit" }, el("h2", {}, t("creditPatches")), overlay(source, 260, t("creditPatches"), null, true), named, note(t("creditPatchesNote")));
 }
 // What each sublayer writes straight to the logits: rows are layers.
 function creditLayers({ writes, difference }, side) {

@@ -88,16 +88,16 @@ function embedded(model, bare, [text]) {
   const { network, facts } = model;
   if (text.trim() === "") return bare;
   const [ids, segments] = inputRow([model.tokenizers[0].encode(text)], facts.max_length),
-    scaled = (x) => {
-      const length = facts.normalize ? Math.max(Math.sqrt(dot(x, x)), 1e-12) : 1;
-      return network.note("head", [x.map((v) => v / length)])[0];
-    },
-    [embedding, , parts] = readText(model, ids, () =>
-      scaled(pooledOf(facts.pooling, network.encode(ids, segments))),
-    );
-  const answer = Array.from(embedding, (v) => Number(v.toPrecision(8))).join(" ");
-  return { ...bare, answer, vectors: { embedding }, ...parts };
+    [embedding, , parts] = readText(model, ids, () => scaledVector(model, network.encode(ids, segments)));
+  return { ...bare, answer: writtenVector(embedding), vectors: { embedding }, ...parts };
 }
+// The pooled vector, of length 1 where the run has it so.
+function scaledVector({ network, facts }, vectors) {
+  const x = pooledOf(facts.pooling, vectors),
+    length = facts.normalize ? Math.max(Math.sqrt(dot(x, x)), 1e-12) : 1;
+  return network.note("head", [x.map((v) => v / length)])[0];
+}
+const writtenVector = (embedding) => Array.from(embedding, (v) => Number(v.toPrecision(8))).join(" ");
 
 function filled(model, bare, [text]) {
   if (text.trim() === "") return { ...bare, answer: oneLine(text) };

@@ -68,6 +68,8 @@ const TASKS = {
   classification: (...rest) => classified(...rest),
   "masked-language-model": (...rest) => filled(...rest),
   embedding: (...rest) => embedded(...rest),
+  "image-classification": (...rest) => classifiedImage(...rest),
+  "image-embedding": (...rest) => embeddedImage(...rest),
 };
 
 // A model of the page: settings and limits of the run, tokenizers, and the network.
@@ -390,7 +392,7 @@ class LiveModel {
   shapes(recording) {
     const { arrays } = this.network,
       shared = arrays["target_front_end.embedding.weight"] === arrays["front_end.embedding.weight"],
-      pools = ["classification", "embedding"].includes(this.facts.task);
+      pools = /classification|embedding/.test(this.facts.task);
     const shapeOf = (name, x) => {
       if (name.endsWith(".table")) return [x.length, x[0].length];
       return pools && name.startsWith("head") ? [1, x[0].length] : [1, x.length, x[0].length];

@@ -322,8 +322,7 @@ class Transformer {
 
   // Embeddings, times √m if scaled, plus segments and positions.
   embedded(side, ids, at, segments) {
-    const front = side === "decoder" && this.stacks.encoder ? "target_front_end" : "front_end",
-      stack = this.stacks[side];
+    const front = side === "decoder" && this.stacks.encoder ? "target_front_end" : "front_end";
     const looked = this.note(
       `${front}.embedding`,
       ids.map((id) => this.row(`${front}.embedding.weight`, id)),
@@ -336,7 +335,11 @@ class Transformer {
       );
       x = x.map((vector, t) => sumOf(vector, rows[t]));
     }
-    x = this.note(front, x);
+    return this.positioned(side, this.note(front, x), at);
+  }
+  // Vectors of a front end plus positions.
+  positioned(side, x, at) {
+    const stack = this.stacks[side];
     if (!this.leaves("positions")) {
       const m = x[0]?.length;
       if (stack.positions.startsWith("sinusoidal"))
@@ -354,11 +357,17 @@ class Transformer {
   }
   // The memory of a source: one vector for each token.
   encode(ids, segments) {
+    return this.throughEncoder(this.embedded("encoder", ids, [...ids.keys()], segments));
+  }
+  // The same of vectors of a front end.
+  encoded(vectors) {
+    return this.throughEncoder(this.positioned("encoder", vectors, [...vectors.keys()]));
+  }
+  throughEncoder(x) {
     const stack = this.stacks.encoder,
-      at = ids.map((_, t) => t),
+      at = [...x.keys()],
       hidden = this.without.tokens,
       remember = (keys, values) => keys.map(() => ({ keys, values, n: keys.length, hidden }));
-    let x = this.embedded("encoder", ids, at, segments);
     if (stack.kind !== "transformer") return this.note("encoder", STACKS[stack.kind].encode(this, x, stack));
     for (let l = 0; l < stack.n_layers; l++) x = this.layer(x, "encoder", l, at, remember);
     return this.note("encoder", this.norm(x, "encoder.norm", stack.epsilon));

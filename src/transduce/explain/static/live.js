@@ -7,6 +7,7 @@ const transduce = (() => {
   return { facts, model, explain };
 })();
 const EXAMPLES = [...DOCS];
+IMAGES.facts = transduce.facts.image;
 const LIVE_RIVALS = 50;
 const UNDOS = 200;
 // Parts of the state that the model depends on; lists are separated by spaces.
@@ -32,7 +33,7 @@ live = {
   computed: 0,
   past: [],
   cached: new Map(),
-  texts: () => (S.text ? S.text.split("\t") : Object.values(EXAMPLES[S.example].inputs)),
+  texts: () => (S.text ? S.text.split("\t") : (EXAMPLES[S.example].typed ?? Object.values(EXAMPLES[S.example].inputs))),
   // Changes of the network as the page's state has them.
   changes: (patches = listed("patches").flatMap(patchOf)) => ({
     heads: listed("outHeads"),
@@ -133,13 +134,14 @@ live = {
       this.fault = "";
     } catch (error) {
       if (!error.sizes) throw error;
-      this.fault = t("tooLong", ...error.sizes);
+      this.fault = t(error.word ?? "tooLong", ...error.sizes);
     }
   },
   explained(texts, settings) {
     const began = performance.now(),
       more = { decoding: this.decoding(), rivals: LIVE_RIVALS },
       explanation = transduce.model.explain(texts, { ...settings, ...more });
+    if (explanation.picture) explanation.picture.png = pngOf(texts[0]);
     return docOf(explanation, (performance.now() - began) / 1000);
   },
   // The same text by the model without any change.
@@ -148,8 +150,9 @@ live = {
     if (!this.cached.has(key)) this.cached = new Map([[key, this.explained(texts, {})]]);
     return { ...this.cached.get(key) };
   },
-  start() {
+  async start() {
     startBar();
+    if (IMAGES.facts) await readExamples();
     this.compute();
     if (this.fault) this.type({ text: "" });
     document.addEventListener("keydown", (e) => {

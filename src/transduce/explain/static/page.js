@@ -141,8 +141,11 @@ addEventListener("popstate", () => {
   render();
   PLACE.restoring = false;
 });
-live?.start();
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", render);
-render();
-// A frame in a text shows its point: the part of the screen that is named in its address.
-if (S.point) scrollTo(0, document.querySelector(`[data-point="${CSS.escape(S.point)}"]`)?.offsetTop ?? 0);
+function begin() {
+  render();
+  // A frame in a text shows its point: the part of the screen that is named in its address.
+  if (S.point) scrollTo(0, document.querySelector(`[data-point="${CSS.escape(S.point)}"]`)?.offsetTop ?? 0);
+}
+if (live) live.start().then(begin);
+else begin();

@@ -197,15 +197,16 @@ function strip(values, px = 8) {
     });
   return paint(canvas, 1, values.length, (_, j) => values[j] / most, true);
 }
-// Weights over the patches of the image, laid over it; a spectrogram is one row of them.
-function overlay(weights, px, label, click) {
+// Weights over the patches of the image, laid over it, or shares in colours of their signs; a spectrogram is one row.
+function overlay(weights, px, label, click, isSigned = false) {
   const [rows, columns] = D.picture.grid,
     first = D.picture.first,
     py = Math.round(px * Math.max(rows / columns, 1 / 3)),
     canvas = el("canvas", { class: "picture", width: px, height: py, role: "img", "aria-label": label });
   const g = canvas.getContext("2d"),
     image = new Image();
-  const most = Math.max(...weights.slice(first), 1e-9);
+  const most = Math.max(...weights.slice(first).map(Math.abs), 1e-9),
+    tint = (w) => `rgba(${css(w < 0 ? "--red" : "--blue")}, ${0.8 * Math.abs(w)})`;
   image.onload = () => {
     g.imageSmoothingEnabled = false;
     g.drawImage(image, 0, 0, px, py);
@@ -216,8 +217,10 @@ function overlay(weights, px, label, click) {
           y = Math.round((i * py) / rows),
           x2 = Math.round(((j + 1) * px) / columns),
           y2 = Math.round(((i + 1) * py) / rows);
-        g.fillStyle = `rgba(0,0,0,${0.72 * (1 - w)})`;
-        g.fillRect(x, y, x2 - x, y2 - y);
+        for (const colour of isSigned ? [tint(w)] : [`rgba(0,0,0,${0.72 * (1 - w)})`, tint(0.6 * w)]) {
+          g.fillStyle = colour;
+          g.fillRect(x, y, x2 - x, y2 - y);
+        }
         if (S.patch === first + i * columns + j && click) {
           g.strokeStyle = css("--hot");
           g.lineWidth = 3;

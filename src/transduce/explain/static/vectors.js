@@ -14,6 +14,7 @@ function vectorLine(label, rule, values) {
 function ruleOf(module) {
   const side = module.split(".")[0],
     stack = transduce.facts.stacks[side];
+  if (module === "front_end" && transduce.facts.image) return "patch";
   if (module.endsWith("front_end")) return transduce.facts.scale === 1 ? "unscaled" : "scaled";
   if (module.endsWith("embedding_norm")) return stack.positions.split("-")[0];
   if (module.endsWith("_residual")) return stack.norm_order;
