@@ -252,6 +252,30 @@ def test_columns_of_a_table_have_the_names_of_their_cells() -> None:
     ]
 
 
+def test_equal_columns_of_a_table_get_numbers() -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    from openpyxl.worksheet.table import Table
+
+    book = openpyxl.Workbook()
+    sheet = book.active
+    rows = ("Units", "Pieces", "unit\nprice", "Stück2", "Items", 7), ("Pieces", "a", "b", 1, 2, 3)
+    for row in rows:
+        sheet.append(row)
+    sheet["B5"] = "Units"
+    sheet.add_table(Table(displayName="T", ref="A1:E2"))
+    out = io.BytesIO()
+    book.save(out)
+    document = read_document("a.xlsx", out.getvalue())
+    names = {"Units": "Stück", "Pieces": "stück", "Items": "Stück", "unit\nprice": "Preis\nje St."}
+    targets = {s.key: names.get(s.source, s.source) for s in document.segments}
+    again = openpyxl.load_workbook(io.BytesIO(document.with_targets(targets))).active
+    headers = [cell.value for cell in again[1]]
+    assert headers == ["Stück", "stück3", "Preis\nje St.", "Stück2", "Stück4", 7]
+    columns = [c.name.replace("_x000a_", "\n") for c in again.tables["T"].tableColumns]
+    assert columns == headers[:5]
+    assert (again["A2"].value, again["B5"].value) == ("stück", "Stück")  # those outside stay
+
+
 @pytest.mark.parametrize(
     ("formula", "left"),
     [("1", []), ("Sales!A1", ["Sales"]), ("'My sheet'!A1", ["My sheet"]), ("Sales2!A1", [])],

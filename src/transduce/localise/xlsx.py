@@ -1,7 +1,10 @@
 """XLSX: texts of cells, comments, drawings, charts, headers and sheets of a workbook."""
 
+import dataclasses
+import functools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from transduce.localise.document import Document, Edit, Reading, Record, Span
 from transduce.localise.drawing import PROPERTIES, drawing_texts
@@ -13,12 +16,14 @@ from transduce.localise.runs import (
     OfficeTexts,
     Paragraph,
     RunPiece,
+    Value,
     attribute_value,
     content_value,
     formula_record,
     text_markup,
 )
 from transduce.localise.units import shortened
+from transduce.localise.xlsx_tables import RELATIONS, Column, header_cells, named_columns
 from transduce.localise.xml import Element, read_archive
 
 XLSX_PARTS = (
@@ -93,7 +98,7 @@ class _Section(Paragraph):
 def read_xlsx(content: bytes, reading: Reading) -> Document:
     """Read the texts of cells and comments, names of sheets and columns, headers, drawings, charts
     and alternative texts; formulas, numbers and dates stay."""
-    archive, roots = read_archive(content, reading, XLSX_PARTS)
+    archive, roots = read_archive(content, reading, rf"{XLSX_PARTS}|{RELATIONS}")
     texts = OfficeTexts()
     formulas = [
         element
@@ -102,27 +107,73 @@ def read_xlsx(content: bytes, reading: Reading) -> Document:
         if element.local_name in ("f", "formula1", "calculatedColumnFormula", "definedName")
     ]
     referred = {name for formula in formulas for name in COLUMN.findall(formula.raw)}
+    book = _Workbook(texts, referred, header_cells(roots), {}, {})
     language: list[Edit] = []
     for name, root in roots.items():
         keys = Keys(shortened(name.removeprefix("xl/")))
         drawing_texts(root, keys, reading, texts)
         for element in root.descendants():
             reading.check()
-            _add_element(element, keys, texts, referred)
+            _add_element(element, keys, book)
             is_view = element.local_name == "sheetView" and reading.language
             if is_view and is_right_to_left(reading.language or ""):
                 language.append(element.with_attribute("rightToLeft", "1"))
-    return texts.document(archive, language)
+    document = texts.document(archive, language)
+    tables = [*book.columns(roots)]
+    render = functools.partial(named_columns, tables, document.render)
+    return dataclasses.replace(document, render=render) if tables else document
 
 
-def _add_element(element: Element, keys: Keys, texts: OfficeTexts, referred: set[str]) -> None:
-    """Add the texts of an element; equal ones of a workbook are one segment, by which the columns
-    of tables have the names in their cells."""
-    name = element.local_name
+class _Workbook(NamedTuple):
+    """Texts of a workbook.
+
+    referred: names of columns in formulas.  cells: of columns, by their places.  strings, names:
+    those of cells and of columns, by their places.
+    """
+
+    texts: OfficeTexts
+    referred: set[str]
+    cells: Mapping[int, Element]
+    strings: dict[int, _CellString]
+    names: dict[int, Value]
+
+    def columns(self, roots: Mapping[str, Element]) -> Iterator[list[Column]]:
+        """The columns of each table."""
+        shared = [
+            string
+            for name, root in roots.items()
+            if name.lower() == "xl/sharedstrings.xml"
+            for string in root.descendants()
+            if string.local_name == "si"
+        ]
+        for root in roots.values():
+            columns = []
+            for element in root.descendants() if root.local_name == "table" else ():
+                name = element.attribute("name") if element.local_name == "tableColumn" else None
+                cell = self.cells.get(element.begin)
+                text = self._string(cell, shared) if cell else None
+                if name and (shown := text or self.names.get(name.span.start)):
+                    columns.append(Column(name, shown, cell))
+            if columns:
+                yield columns
+
+    def _string(self, cell: Element, shared: Sequence[Element]) -> _CellString | None:
+        """The text of a cell that is a string."""
+        string, value = cell.child("is"), cell.child("v")
+        if cell.get("t") == "s" and value and value.raw.strip().isdecimal():
+            number = int(value.raw)
+            string = shared[number] if number < len(shared) else None
+        return self.strings.get(string.begin) if string else None
+
+
+def _add_element(element: Element, keys: Keys, book: _Workbook) -> None:
+    """Add the texts of an element; equal ones of a workbook are one segment."""
+    name, texts, referred = element.local_name, book.texts, book.referred
     if name == "sheets":
         texts.add_sheets(element.children, "name", keys, r'!|(?<=\bsheet=")(?=[^"]*")')
     elif name in STRINGS and (element.child("t") or element.child("r")):
         string = _CellString(element, keys.next("string"))
+        book.strings[element.begin] = string
         if string.segment.source in referred:
             reason = "formulas refer to the column by its name"
             source = string.segment.source
@@ -144,7 +195,14 @@ def _add_element(element: Element, keys: Keys, texts: OfficeTexts, referred: set
                 texts.add(section, "")
             start = end
     for attribute in SHOWN_OF.get(name, ()):
-        for value in attribute_value(element, attribute, keys):
+        is_name = name == "tableColumn" and attribute == "name"
+        for value in (
+            ()
+            if is_name and element.begin in book.cells
+            else attribute_value(element, attribute, keys)
+        ):
+            if is_name:
+                book.names[value.span.start] = value
             if value.segment.source not in referred:
                 texts.add(value, "")
 
