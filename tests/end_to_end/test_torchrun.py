@@ -17,6 +17,7 @@ from helpers.rank_runs import (
     STEPS,
     WEIGHTS,
     check_quiet,
+    killed_once,
     losses,
     restarted,
     train,
@@ -282,6 +283,15 @@ def test_torchrun_starts_again_what_was_killed(whole: Path, tmp_path: Path) -> N
     text = restarted(whole.parent / "recipe.toml", run, -1)
     assert "resuming after step" in text, text
     check_alike(run, whole)
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_the_line_about_a_killed_rank_is_the_last_of_torchrun(
+    whole: Path, tmp_path: Path, victim: int
+) -> None:
+    said = killed_once(whole.parent / "recipe.toml", tmp_path / "run", victim)
+    words = [line for line in said.splitlines() if line.strip("= ")]
+    assert "transduce: " in words[-1] and words[-1].endswith("continue with --resume"), said
 
 
 HANG = AT_STEP.format(

@@ -92,7 +92,20 @@ def losses(run: Path) -> list[float]:
 def restarted(recipe: Path, run: Path, victim: int) -> str:
     """Train with the real torchrun and two workers, without --resume, and kill one of them after
     the first checkpoint; return the output after success."""
-    options = torchrun("--standalone", "--nproc-per-node=2", "--max-restarts=1")
+    code, said = _with_a_kill(recipe, run, victim, "--max-restarts=1")
+    assert code == 0, said
+    return said
+
+
+def killed_once(recipe: Path, run: Path, victim: int) -> str:
+    """The same without a restart, and without success."""
+    code, said = _with_a_kill(recipe, run, victim, "--max-restarts=0")
+    assert code == 1, said
+    return said
+
+
+def _with_a_kill(recipe: Path, run: Path, victim: int, restarts: str) -> tuple[int, str]:
+    options = torchrun("--standalone", "--nproc-per-node=2", restarts)
     command = [*options, "train", str(recipe), f"--run={run}"]
     log = run.with_name("said")
     with log.open("w") as message:
@@ -102,5 +115,4 @@ def restarted(recipe: Path, run: Path, victim: int) -> str:
         wait_for(lambda: checkpoints_of(run) or agent.poll() is not None, log.read_text)
         if workers := children_of(agent.pid):
             os.kill(workers[victim], signal.SIGKILL)
-        assert agent.wait(PATIENCE) == 0, log.read_text()
-    return log.read_text()
+        return agent.wait(PATIENCE), log.read_text()

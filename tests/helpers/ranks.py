@@ -119,6 +119,7 @@ class RankServer(ForkServer):
             together = {
                 "RANK": str(rank),
                 "LOCAL_RANK": str(rank),
+                "LOCAL_WORLD_SIZE": str(world),
                 "WORLD_SIZE": str(world),
                 "MASTER_ADDR": "127.0.0.1",
                 "MASTER_PORT": str(port),

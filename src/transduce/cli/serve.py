@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import logging
-import os
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,6 +15,7 @@ from transduce.cli.console import log_to_stderr
 from transduce.cli.options import AuxiliaryModel, Machine
 from transduce.errors import SettingError, needs_extra
 from transduce.serve.settings import ServeSettings
+from transduce.support.work import available_cores
 
 if TYPE_CHECKING:
     from transduce.loading import Run
@@ -81,7 +81,7 @@ def serve(
         raise SettingError("--language-model needs a run of speech recognition or translation")
 
     if settings.workers > 1 and machine.threads is None:
-        share = max(1, (os.cpu_count() or 1) // settings.workers)
+        share = max(1, available_cores() // settings.workers)
         machine = dataclasses.replace(machine, threads=share)
     load = functools.partial(_loaded, machine, language_model, frozenset(heard))
     with listening_socket(host, port) as listener:

@@ -26,7 +26,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from transduce.data.encoded import EncodedPairs, MixedPairs
+from transduce.data.encoded import EncodedPairs, MixedPairs, spans_of
+from transduce.data.per_machine import once_per_machine
 from transduce.errors import DataError
 from transduce.sequence import Borders, Padded, moved
 from transduce.text.tokenizer import BOS, EOS, PAD
@@ -296,11 +297,12 @@ class TokenBatches(Generic[B]):
         batch_tokens: int,
         seed: int,
         chosen: Callable[[int, int], Ints] | None = None,
+        selection: object = None,
     ) -> None:
         """widths: (n,) positions of each item's two sides; the same array twice for one side.
 
         assemble: makes a batch from item indices.  chosen: maps epoch and seed to the items of an
-        epoch; by default all items once.
+        epoch; by default all items once.  selection: identifies `chosen`.
         """
         assert batch_tokens >= 1, batch_tokens
         assert seed >= 0, seed
@@ -309,6 +311,7 @@ class TokenBatches(Generic[B]):
         self.batch_tokens = batch_tokens
         self.seed = seed
         self.chosen = chosen
+        self.selection = selection
         self._plan = functools.lru_cache(maxsize=1)(self._plan_of)
 
     def batches_in(self, epoch: int) -> int:
@@ -322,6 +325,10 @@ class TokenBatches(Generic[B]):
 
     def checksum(self) -> str:
         """Checksum of the number of items and their lengths."""
+        return self._checksum
+
+    @functools.cached_property
+    def _checksum(self) -> str:
         return batches_checksum(*self.widths)
 
     def one_shape(self, has_targets: bool = False) -> OneShape:
@@ -341,7 +348,8 @@ class TokenBatches(Generic[B]):
 
     def with_widths(self, widths: tuple[Ints, Ints]) -> TokenBatches[B]:
         """The same items, batched as if they had other widths."""
-        return TokenBatches(widths, self.assemble, self.batch_tokens, self.seed, self.chosen)
+        chosen = self.chosen, self.selection
+        return TokenBatches(widths, self.assemble, self.batch_tokens, self.seed, *chosen)
 
     def in_order(self, batch_tokens: int | None = None) -> Iterator[B]:
         """All items once, shortest first, in a fixed order.  batch_tokens: another bound."""
@@ -353,6 +361,14 @@ class TokenBatches(Generic[B]):
         return self.assemble(self._plan(epoch).rows(i))
 
     def _plan_of(self, epoch: int) -> _Plan:
+        """The plan of an epoch, one for all ranks of a machine."""
+
+        def key() -> object:
+            return self.checksum(), self.selection, self.batch_tokens, self.seed, epoch
+
+        return _Plan(*once_per_machine(key, lambda: self._drawn(epoch)))
+
+    def _drawn(self, epoch: int) -> _Plan:
         rng = np.random.Generator(np.random.PCG64([self.seed, epoch]))
         if self.chosen is None:
             return _plan_batches(self.widths, self.batch_tokens, rng)
@@ -362,11 +378,17 @@ class TokenBatches(Generic[B]):
         return _Plan(items[plan.order], plan.starts, plan.ends)
 
 
+AT_A_TIME = 2**20
+"""Numbers that are converted together."""
+
+
 def batches_checksum(*numbers: Ints) -> str:
     """Checksum of numbers in their order, independent of their dtype."""
     digest = hashlib.sha256()
     for part in numbers:
-        digest.update(np.ascontiguousarray(part, dtype=np.int64).data)
+        for first in range(0, len(part), AT_A_TIME):
+            some = part[first : first + AT_A_TIME]
+            digest.update(np.ascontiguousarray(some, dtype=np.int64).data)
     return digest.hexdigest()[:16]
 
 
@@ -416,11 +438,14 @@ def pair_batches(
     data: encoded pairs.  batch_tokens: positions of a batch, source or target, padding included.
     seed: of the order.
     """
-    widths = data.source_lengths + 1, data.target_lengths + 2
-    chosen = data.epoch if isinstance(data, MixedPairs) else None
-    return TokenBatches(
-        widths, functools.partial(_assemble, data, source_end), batch_tokens, seed, chosen
+    parts = data.parts if isinstance(data, MixedPairs) else [data]
+    source, target = once_per_machine(
+        lambda: [str(part.directory) for part in parts],
+        lambda: (data.source_lengths + 1, data.target_lengths + 2),
     )
+    assemble = functools.partial(_assemble, data, source_end)
+    chosen = (data.epoch, data.weights) if isinstance(data, MixedPairs) else (None, None)
+    return TokenBatches((source, target), assemble, batch_tokens, seed, *chosen)
 
 
 def _plan_batches(
@@ -493,14 +518,13 @@ def _cut(wider: Ints, limit: int, first: int) -> Ints:
 def _assemble(
     data: EncodedPairs | MixedPairs, source_end: bool, rows: NDArray[np.int64]
 ) -> PairBatch:
-    lengths = data.target_lengths[rows]
     if isinstance(data, MixedPairs):
         source = pad_rows(*data.gather("source", rows), ())
-        target = pad_rows(*data.gather("target", rows), (BOS,))
+        tokens, starts, lengths = data.gather("target", rows)
     else:
-        starts = data.source_offsets[rows]
-        source = pad_rows(data.source_tokens, starts, data.source_lengths[rows], ())
-        target = pad_rows(data.target_tokens, data.target_offsets[rows], lengths, (BOS,))
+        source = pad_rows(data.source_tokens, *spans_of(data.source_offsets, rows), ())
+        tokens, (starts, lengths) = data.target_tokens, spans_of(data.target_offsets, rows)
+    target = pad_rows(tokens, starts, lengths, (BOS,))
     source = source if source_end else _without_end(source)
     return PairBatch(source, target, rows, int(lengths.sum()) + len(rows))
 

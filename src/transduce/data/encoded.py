@@ -171,7 +171,6 @@ class NoPairsError(DataError):
 class EncodedPairs:
     """Pairs of token ids in memory-mapped files, without BOS and EOS.
 
-    source_lengths, target_lengths: (n,) int32, tokens of each pair.
     report: counts of pairs read, kept and left out during encoding.
     """
 
@@ -181,8 +180,6 @@ class EncodedPairs:
         types = manifest["dtype"]
         self.source_tokens, self.source_offsets = map_rows(directory, "source", types["source"])
         self.target_tokens, self.target_offsets = map_rows(directory, "target", types["target"])
-        self.source_lengths = np.diff(self.source_offsets).astype(np.int32)
-        self.target_lengths = np.diff(self.target_offsets).astype(np.int32)
 
     @staticmethod
     def open(directory: Path, fingerprint: str) -> EncodedPairs | None:
@@ -194,7 +191,17 @@ class EncodedPairs:
             return None
 
     def __len__(self) -> int:
-        return len(self.source_lengths)
+        return len(self.source_offsets) - 1
+
+    @property
+    def source_lengths(self) -> NDArray[np.int32]:
+        """(n,) source tokens of each pair, made anew."""
+        return np.diff(self.source_offsets).astype(np.int32)
+
+    @property
+    def target_lengths(self) -> NDArray[np.int32]:
+        """(n,) target tokens of each pair, made anew."""
+        return np.diff(self.target_offsets).astype(np.int32)
 
     def source(self, i: int) -> NDArray[Any]:
         """(s,) source ids of pair i."""
@@ -372,8 +379,7 @@ Ints = NDArray[np.integer[Any]]
 
 
 class MixedPairs:
-    """Encoded pairs of several corpora, numbered from the first to the last.  Lengths are (n,)
-    int32."""
+    """Encoded pairs of several corpora, numbered from the first to the last."""
 
     def __init__(self, parts: Sequence[EncodedPairs], weights: Sequence[float]) -> None:
         """weights: repetitions of each corpus per epoch.  Raises DataError if an epoch could be
@@ -381,18 +387,26 @@ class MixedPairs:
         assert len(parts) == len(weights) > 0
         self.parts = parts
         self.weights = weights
-        sizes = [len(part.source_lengths) for part in parts]
+        sizes = list(map(len, parts))
         if all(_exactly(w) * size < 1 for w, size in zip(weights, sizes, strict=True)):
             raise DataError(
                 f"weights {list(weights)} for corpora of {sizes} pairs give an empty epoch; "
                 "raise data.train_weight, or a weight in data.mix"
             )
         self._firsts = np.concatenate([[0], np.cumsum(sizes)])
-        self.source_lengths = np.concatenate([part.source_lengths for part in parts])
-        self.target_lengths = np.concatenate([part.target_lengths for part in parts])
+
+    @property
+    def source_lengths(self) -> NDArray[np.int32]:
+        """(n,) source tokens of each pair, made anew."""
+        return np.concatenate([part.source_lengths for part in self.parts])
+
+    @property
+    def target_lengths(self) -> NDArray[np.int32]:
+        """(n,) target tokens of each pair, made anew."""
+        return np.concatenate([part.target_lengths for part in self.parts])
 
     def __len__(self) -> int:
-        return len(self.source_lengths)
+        return int(self._firsts[-1])
 
     def epoch(self, number: int, seed: int) -> NDArray[np.int64]:
         """Indices of the pairs of an epoch, with repetitions.
@@ -402,7 +416,7 @@ class MixedPairs:
         """
         drawn = []
         for corpus, (part, weight) in enumerate(zip(self.parts, self.weights, strict=True)):
-            size = len(part.source_lengths)
+            size = len(part)
             share = _exactly(weight) * size
             begin, end = (math.floor(turn * share) for turn in (number, number + 1))
             for turn in range(begin // size, -(-end // size)):
@@ -418,22 +432,30 @@ class MixedPairs:
         self, side: Literal["source", "target"], rows: NDArray[np.int64]
     ) -> tuple[NDArray[Any], Ints, Ints]:
         """Ids of some pairs on a side, with starts and lengths (b,) of their rows."""
-        lengths = (self.source_lengths if side == "source" else self.target_lengths)[rows]
-        ends = np.cumsum(lengths, dtype=np.int64)
+        corpus = np.searchsorted(self._firsts, rows, side="right") - 1
+        begins, lengths = np.empty_like(rows), np.empty_like(rows)
+        sides = [
+            (part.source_tokens, part.source_offsets)
+            if side == "source"
+            else (part.target_tokens, part.target_offsets)
+            for part in self.parts
+        ]
+        for number, (_, offsets) in enumerate(sides):
+            mine = corpus == number
+            begins[mine], lengths[mine] = spans_of(offsets, rows[mine] - self._firsts[number])
+        ends = np.cumsum(lengths)
         tokens = np.empty(ends[-1], dtype=np.int64)
         starts = ends - lengths
-        corpus = np.searchsorted(self._firsts, rows, side="right") - 1
-        for number, part in enumerate(self.parts):
+        for number, (ids, _) in enumerate(sides):
             mine = corpus == number
-            part_rows = rows[mine] - self._firsts[number]
-            if side == "source":
-                ids, offsets = part.source_tokens, part.source_offsets
-            else:
-                ids, offsets = part.target_tokens, part.target_offsets
-            tokens[_spans(starts[mine], lengths[mine])] = ids[
-                _spans(offsets[part_rows], lengths[mine])
-            ]
+            tokens[_spans(starts[mine], lengths[mine])] = ids[_spans(begins[mine], lengths[mine])]
         return tokens, starts, lengths
+
+
+def spans_of(offsets: Ints, rows: Ints) -> tuple[Ints, Ints]:
+    """Starts and lengths (b,) of some rows of `offsets` (n + 1,)."""
+    starts = offsets[rows]
+    return starts, offsets[rows + 1] - starts
 
 
 def _exactly(weight: float) -> Fraction:

@@ -29,6 +29,7 @@ from transduce.data.batches import (
     resumable,
 )
 from transduce.data.documents import EncodedDocuments
+from transduce.data.per_machine import once_per_machine
 from transduce.sequence import Padded
 from transduce.text.tokenizer import PAD
 
@@ -178,10 +179,20 @@ class PackedBatches:
         return batches_checksum(self.data.offsets)
 
     def _plan_of(self, epoch: int) -> _PackingPlan:
+        """The plan of an epoch, one for all ranks of a machine."""
+
+        def key() -> object:
+            return self.checksum(), self.block, self.rows, self.seed, epoch
+
+        *spans, edges = once_per_machine(key, lambda: self._drawn(epoch))
+        return _PackingPlan(DocumentSpans(*spans), edges)
+
+    def _drawn(self, epoch: int) -> list[Ints]:
         rng = np.random.Generator(np.random.PCG64([self.seed, epoch]))
         shift = rng.integers(0, self.block, len(self.data))
         pieces = cut(self.data.offsets, self.block, self.block, shift)
-        return _lay(pieces, self.block, rng)
+        plan = _lay(pieces, self.block, rng)
+        return [*plan.pieces, plan.edges]
 
     def _batch(self, plan: _PackingPlan, i: int) -> PackedBatch:
         edges = plan.edges[i * self.rows : (i + 1) * self.rows + 1]

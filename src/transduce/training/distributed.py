@@ -32,6 +32,7 @@ from transduce.data.batches import DataState, RankDataState
 from transduce.errors import RunError, SettingError, TrainingError, is_out_of_memory
 from transduce.nn.attention import CrossAttention
 from transduce.nn.transformer import DecoderLayer, EncoderLayer
+from transduce.support.work import for_torchrun
 from transduce.training.config import TrainingConfig
 from transduce.training.loss import LossSums
 from transduce.training.signals import watch
@@ -43,6 +44,9 @@ PATIENCE = datetime.timedelta(days=1)
 """Timeout of ranks waiting for data preparation or validation; a rank's end is noticed at once."""
 BUCKET = 1 << 24
 """Gradient elements per message: large enough for speed, small enough for memory."""
+
+
+KILLED = "process {} of training was killed; continue with --resume"
 
 
 @dataclass(frozen=True)
@@ -251,6 +255,7 @@ def process_group() -> Iterator[Ranks]:
     level = logger.level
     if not ranks.is_main:
         logger.setLevel(logging.ERROR)
+    for_torchrun(f"transduce: {KILLED.format(ranks.rank)}")
     try:
         yield ranks
     except RuntimeError as error:  # in PyTorch's own collectives
@@ -258,6 +263,7 @@ def process_group() -> Iterator[Ranks]:
             raise ranks.lost() from None
         raise
     finally:
+        for_torchrun(None)
         logger.setLevel(level)
     # After an error the process ends, and with it its connections, which tells the others.
     with ranks._together():
