@@ -20,6 +20,7 @@ import torch
 import zstandard
 
 import transduce
+from helpers.native import needs_native
 from helpers.toy_translator import toy_pairs
 from helpers.web import COMPILING, needs_node, needs_wasm, translated
 from transduce import DecodingOptions, RunError
@@ -299,6 +300,22 @@ def test_a_model_of_firefox_comes_in_whole(tmp_path: Path) -> None:
     network = transduce.load(path, "cpu", engine="pytorch").translator.model.state_dict()
     weight = network["encoder.layers.0.self_attention.query_key_value.weight"]
     np.testing.assert_array_equal(weight[64:128].numpy(), whole["encoder_l1_self_Wk"].T)
+
+
+@needs_native
+def test_an_int8_model_has_its_table_once(tmp_path: Path) -> None:
+    """In int8 the engine reads the packed head in place of the file's table, to the same bits."""
+    run = import_run(firefox_directory(tmp_path), tmp_path / "run")
+    lines = [*ODD, *(pair[0] for pair in toy_pairs(8, 7))]
+    for precision in ("int8", "float32"):
+        translator = transduce.load(run, engine="native", precision=precision)  # type: ignore[arg-type]
+        before = [(answer.text, answer.score) for answer in translator.translate_batch(lines)]
+        backend: Any = translator.translator.backend
+        tables = [b for b in backend.model._buffers if isinstance(b[0], memoryview)]
+        ((table, _),) = [pair for pair in tables if pair[1] is not None]
+        table[:] = bytes(len(table))  # a copy of this process alone
+        after = [(answer.text, answer.score) for answer in translator.translate_batch(lines)]
+        assert (after == before) == (precision == "int8"), precision
 
 
 def test_compressed_files_of_firefox_come_in_as_the_plain_ones(tmp_path: Path) -> None:

@@ -107,6 +107,16 @@ bool are_valid(const Questions& questions, const SearchOptions& o, const Model& 
   return ids && spoken && window && kinds && counts && are_valid(questions, o.sampling, o.beam);
 }
 
+// The result of some work, or `failure` where it throws, as without memory.
+template <class T, class Work>
+T guarded(T failure, Work work) {
+  try {
+    return work();
+  } catch (const std::exception&) {
+    return failure;
+  }
+}
+
 }  // namespace
 
 #define EXPORT __attribute__((visibility("default")))
@@ -163,22 +173,15 @@ EXPORT int32_t engine_works() {
 
 // Null if the sizes make no sense.
 EXPORT Model* engine_new(const ModelShape* shape) {
-  try {
-    return is_valid(*shape) ? new Model(*shape) : nullptr;
-  } catch (const std::exception&) {
-    return nullptr;
-  }
+  return guarded<Model*>(nullptr, [&] { return is_valid(*shape) ? new Model(*shape) : nullptr; });
 }
 EXPORT void engine_delete(Model* model) { delete model; }
 
 // 0, or why the weight is refused (LoadError).
 EXPORT int32_t engine_load(Model* model, const char* name, const void* weight, const float* bias,
                            int64_t rows, int64_t columns, const float* divisors) {
-  try {
-    return model->load(name, {weight, divisors, (size_t)columns}, bias, rows);
-  } catch (const std::exception&) {
-    return NO_MEMORY;
-  }
+  const Rows numbers{weight, divisors, (size_t)columns};
+  return guarded<int32_t>(NO_MEMORY, [&] { return model->load(name, numbers, bias, rows); });
 }
 EXPORT int32_t engine_complete(const Model* model) { return model->complete(); }
 
@@ -187,7 +190,7 @@ EXPORT int32_t engine_complete(const Model* model) { return model->complete(); }
 EXPORT int32_t encoder_run(const Model* model, const int32_t* ids, const int32_t* segments,
                            const int32_t* lengths, int32_t n, const int32_t* positions,
                            int32_t count, float* vectors, float* scores, int32_t threads) {
-  try {
+  return guarded<int32_t>(0, [&]() -> int32_t {
     const ModelShape& shape = model->shape;
     EncoderInputs texts{{}, segments, positions, count};
     const bool pooled = vectors || (scores && !positions);
@@ -204,9 +207,7 @@ EXPORT int32_t encoder_run(const Model* model, const int32_t* ids, const int32_t
     }
     encode_all(*model, texts, threads, vectors, scores);
     return 1;
-  } catch (const std::exception&) {
-    return 0;
-  }
+  });
 }
 
 // A matrix (outputs, inputs) by itself, for models that PyTorch computes.  Null without memory, or
@@ -217,13 +218,11 @@ EXPORT Linear* linear_new(int32_t precision, const float* weight, const float* b
   if (!sizes || precision < FLOAT32 || precision > INT8) return nullptr;
   const size_t n = (size_t)outputs * inputs;
   if (!std::all_of(weight, weight + n, [](float x) { return std::isfinite(x); })) return nullptr;
-  try {
+  return guarded<Linear*>(nullptr, [&]() -> Linear* {
     auto linear = std::make_unique<Linear>();
     linear->pack((Precision)precision, {weight, nullptr, (size_t)inputs}, bias, outputs);
     return linear.release();
-  } catch (const std::bad_alloc&) {
-    return nullptr;
-  }
+  });
 }
 EXPORT void linear_delete(Linear* linear) { delete linear; }
 
@@ -232,7 +231,7 @@ EXPORT void linear_delete(Linear* linear) { delete linear; }
 EXPORT int32_t linear_apply(const Linear* linear, const float* x, int64_t rows, float* y,
                             int32_t threads) {
   const int64_t shares = std::max<int64_t>(1, std::min<int64_t>(threads, rows / 64));
-  try {
+  return guarded<int32_t>(0, [&]() -> int32_t {
     on_threads((int)shares, [&](int share) {
       const int64_t from = rows * share / shares, to = rows * (share + 1) / shares;
       ProductScratch scratch;
@@ -240,30 +239,26 @@ EXPORT int32_t linear_apply(const Linear* linear, const float* x, int64_t rows, 
             linear->outputs, scratch);
     });
     return 1;
-  } catch (const std::exception&) {
-    return 0;
-  }
+  });
 }
 
 // Encode n sentences, their ids one after another; without an encoder n is 0.  Null for ids or
 // lengths out of range.
 EXPORT State* state_new(const Model* model, const int32_t* ids, const int32_t* lengths, int32_t n) {
-  try {
+  return guarded<State*>(nullptr, [&]() -> State* {
     if (!model->complete() || !model->has_decoder()) return nullptr;
     if (!model->has_encoder()) return n ? nullptr : new State(*model);
     Sentences sources;
     if (!read_sources(*model, ids, lengths, n, sources)) return nullptr;
     return new State(*model, sources);
-  } catch (const std::exception&) {
-    return nullptr;
-  }
+  });
 }
 
 // Memory (positions, width) of n recordings or images, their frames one after another; see `encode_frames`.
 // 1 for success, 0 for numbers out of range or without memory.
 EXPORT int32_t frames_run(const Model* model, const float* frames, const int32_t* lengths,
                           int32_t n, float* memory, int32_t threads) {
-  try {
+  return guarded<int32_t>(0, [&]() -> int32_t {
     if (!model->complete() || !model->shape.bins || n < 1) return 0;
     for (int i = 0; i < n; i++) {
       int32_t rows = lengths[i];
@@ -273,22 +268,18 @@ EXPORT int32_t frames_run(const Model* model, const float* frames, const int32_t
     }
     encode_frames(*model, frames, lengths, n, memory, threads);
     return 1;
-  } catch (const std::exception&) {
-    return 0;
-  }
+  });
 }
 
 // As `state_new`, over the memory (positions, width) of n recordings, one after another.
 EXPORT State* state_over(const Model* model, const float* memory, const int32_t* lengths,
                          int32_t n) {
-  try {
+  return guarded<State*>(nullptr, [&]() -> State* {
     if (!model->complete() || !model->shape.bins || model->is_bare()) return nullptr;
     Sentences recordings;
     if (!read_lengths(lengths, n, recordings)) return nullptr;
     return new State(*model, recordings, memory);
-  } catch (const std::exception&) {
-    return nullptr;
-  }
+  });
 }
 EXPORT void state_delete(State* state) { delete state; }
 
@@ -299,7 +290,7 @@ EXPORT void state_delete(State* state) { delete state; }
 EXPORT int32_t state_step(State* state, const int32_t* ids, const int32_t* counts, int32_t n,
                           float* outputs, float* logits, float* last_logits, float* attention,
                           int32_t stride) {
-  try {
+  return guarded<int32_t>(STEP_NO_MEMORY, [&]() -> int32_t {
     const Model& model = state->model;
     const bool first = !model.has_encoder() && !state->rows();
     Sentences given;
@@ -320,9 +311,7 @@ EXPORT int32_t state_step(State* state, const int32_t* ids, const int32_t* count
     if (logits) state->logits(model.head, found, (int)tokens, logits);
     if (last_logits) state->logits(model.head, state->last_outputs(given, found), n, last_logits);
     return STEPPED;
-  } catch (const std::exception&) {
-    return STEP_NO_MEMORY;
-  }
+  });
 }
 
 // 1 for success.
@@ -331,12 +320,10 @@ EXPORT int32_t state_select(State* state, const int32_t* rows, int32_t n) {
   for (int i = 0; i < n; i++) {
     if (rows[i] < 0 || rows[i] >= state->rows()) return 0;
   }
-  try {
+  return guarded<int32_t>(0, [&]() -> int32_t {
     state->select(rows, n);
-  } catch (const std::exception&) {
-    return 0;
-  }
-  return 1;
+    return 1;
+  });
 }
 
 // Search for n sentences: their sources (without an encoder not read; of recordings the lengths of
@@ -347,7 +334,7 @@ EXPORT Results* search_run(const Model* model, const int32_t* sources, const int
                            const int32_t* prompts, const int32_t* prompt_lengths,
                            const int32_t* limits, const int32_t* min_lengths, int32_t n,
                            const SearchOptions* options, Cancelled cancelled) {
-  try {
+  return guarded<Results*>(nullptr, [&]() -> Results* {
     Questions questions{{}, {}, {}, limits, min_lengths, options->spoken.memory};
     const int size = model->shape.target_size;
     if (!model->complete() || !model->has_decoder()) return nullptr;
@@ -364,9 +351,7 @@ EXPORT Results* search_run(const Model* model, const int32_t* sources, const int
     auto results = std::make_unique<Results>();
     search_all(*model, questions, *options, cancelled, *results);
     return results.release();
-  } catch (const std::exception&) {
-    return nullptr;
-  }
+  });
 }
 EXPORT void search_delete(Results* results) { delete results; }
 

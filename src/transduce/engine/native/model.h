@@ -123,9 +123,8 @@ class Model {
     for (Slot& slot : slots_) {
       if (slot.name != name) continue;
       if (slot.rows != rows || slot.columns != weight.columns) return WRONG_SHAPE;
-      for (size_t i = 0; i < rows * weight.columns; i++) {
+      for (size_t i = 0; i < rows * weight.columns; i++)
         if (!std::isfinite(weight.at(i / weight.columns, i % weight.columns))) return NOT_FINITE;
-      }
       if (slot.embedding) *slot.embedding = weight;
       if (slot.table) *slot.table = (const float*)weight.numbers;
       if (slot.norm) slot.norm->weight = (const float*)weight.numbers, slot.norm->bias = bias;
@@ -133,6 +132,7 @@ class Model {
       if (weight.divisors && (slot.table || slot.norm)) return WRONG_SHAPE;
       if (slot.linear) pack(slot, weight, bias);
       slot.filled = true;
+      if (slot.embedding || slot.linear == &head) read_from_head(source_table), read_from_head(target_table);
       return LOADED;
     }
     return UNKNOWN_NAME;
@@ -144,6 +144,17 @@ class Model {
 
  private:
   std::vector<Slot> slots_;
+
+  // Read a table from the packed head, if all its numbers are there: the caller's then take no memory.
+  void read_from_head(Rows& table) {
+    const size_t rows = head.precision == INT8 && table.divisors ? head.outputs : 0;
+    const Rows twin{table.numbers, table.divisors, table.columns, &head};
+    for (size_t i = 0; i < rows * table.columns; i++) {
+      const size_t row = i / table.columns, column = i % table.columns;
+      if (twin.at(row, column) != table.at(row, column)) return;
+    }
+    if (rows) table = twin;
+  }
 
   Slot& add(Slot slot) {
     slots_.push_back(slot);
@@ -181,9 +192,7 @@ class Model {
 
   void add_encoder_head() {
     const size_t m = shape.width;
-    if (shape.segments) {
-      add({"front_end.segments", (size_t)shape.segments, m}).table = &segment_table;
-    }
+    if (shape.segments) add({"front_end.segments", (size_t)shape.segments, m}).table = &segment_table;
     if (!shape.scores) return;
     const bool masked = shape.dense == DENSE_GELU_NORM;  // of a masked language model
     if (shape.dense) add_linear(masked ? "head.dense" : "head.hidden", dense, m, m);
@@ -202,16 +211,13 @@ class Model {
         add_linear(at + "recurrence.candidate", l.candidate, m, m);
         add_linear(at + "recurrence.forget", l.forget, m, m);
       } else {
-        add_linear(at + "self_attention.query_key_value", l.query_key_value, 3 * all_heads, m,
-                   heads, HEADS_OUT);
+        add_linear(at + "self_attention.query_key_value", l.query_key_value, 3 * all_heads, m, heads, HEADS_OUT);
         add_linear(at + "self_attention.output", l.self_output, m, all_heads, heads, HEADS_IN);
       }
-      add_norm(at + (s.recurrent ? "recurrence" : "self_attention") + "_residual.norm",
-               l.self_norm, s, s.rms);
+      add_norm(at + (s.recurrent ? "recurrence" : "self_attention") + "_residual.norm", l.self_norm, s, s.rms);
       if (cross) {
         add_linear(at + "cross_attention.query", l.query, all_heads, m, heads, HEADS_OUT);
-        add_linear(at + "cross_attention.key_value", l.key_value, 2 * all_heads, m, heads,
-                   HEADS_OUT);
+        add_linear(at + "cross_attention.key_value", l.key_value, 2 * all_heads, m, heads, HEADS_OUT);
         add_linear(at + "cross_attention.output", l.cross_output, m, all_heads, heads, HEADS_IN);
         add_norm(at + "cross_attention_residual.norm", l.cross_norm, s, s.rms);
       }
@@ -223,12 +229,10 @@ class Model {
     }
     if (s.embedding_norm) add_norm(name + ".embedding_norm", stack.embedding_norm, s, s.rms);
     if (s.pre_norm) add_norm(name + ".norm", stack.norm, s, s.rms);
-    const float*& table = stack.positions.learned;
-    if (s.positions == LEARNED) {
-      add({name + ".positions.table", (size_t)s.max_positions, m}).table = &table;
-    } else if (s.positions == RELATIVE) {
-      add({name + ".positions.table", (size_t)s.buckets, (size_t)s.heads}).table = &table;
-    }
+    if (s.positions != LEARNED && s.positions != RELATIVE) return;
+    const bool learned = s.positions == LEARNED;  // or of distances
+    const size_t rows = learned ? s.max_positions : s.buckets, columns = learned ? m : s.heads;
+    add({name + ".positions.table", rows, columns}).table = &stack.positions.learned;
   }
 
   void pack(const Slot& slot, const Rows& weight, const float* bias) {

@@ -61,15 +61,14 @@ static inline uint16_t to_bf16(float x) {
   return (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
 }
 
-// A matrix of the caller: floats or, with a divisor of each row, int8 levels.
+// A matrix of the caller: floats or, with a divisor of each row, int8 levels, which may be read from
+// `packed` in place of `numbers`.
 struct Rows {
   const void* numbers;
   const float* divisors;
   size_t columns;
-  float at(size_t row, size_t column) const {
-    const size_t i = row * columns + column;
-    return divisors ? ((const int8_t*)numbers)[i] / divisors[row] : ((const float*)numbers)[i];
-  }
+  const struct Linear* packed = nullptr;
+  float at(size_t row, size_t column) const;
 };
 
 struct Linear {
@@ -85,6 +84,12 @@ struct Linear {
     memset(packed.data(), 0, (size_t)panels * groups * PANEL * 4);
     if (b) std::copy(b, b + outputs, bias.begin());
     for (int i = 0; i < outputs; i++) pack_output(i, [&](int j) { return weight.at(i, j); });
+  }
+
+  // An int8 weight as it came: packing spreads its levels out, which rounding undoes.
+  float weight(size_t output, size_t input, float divisor) const {
+    const uint32_t word = packed.data()[place_of(output) + input / 4 * PANEL];
+    return std::nearbyint((int8_t)(word >> 8 * (input % 4)) * scale[output] * divisor) / divisor;
   }
 
   // n outputs of another matrix.
@@ -146,6 +151,12 @@ struct Linear {
     }
   }
 };
+
+inline float Rows::at(size_t row, size_t column) const {
+  if (packed) return packed->weight(row, column, divisors[row]);
+  const size_t i = row * columns + column;
+  return divisors ? ((const int8_t*)numbers)[i] / divisors[row] : ((const float*)numbers)[i];
+}
 
 // sums + x * weights, rounded once: in double, where a product is exact and the last bit of a sum is
 // made odd if the sum is not.
