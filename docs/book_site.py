@@ -2,6 +2,7 @@
 
 import html
 import json
+import os
 import re
 import subprocess
 from functools import cache
@@ -96,6 +97,37 @@ def commits() -> dict[str, str]:
     return made
 
 
+DESCRIPTIONS = {
+    "": "The Transformer and its family: train, look inside, serve.  A book that computes.",
+    ".zh": "Transformer 及同族模型：训练，看清内部，投入使用。一本会计算的书。",
+}
+
+
+PICTURE = "_static/social.png"
+
+
+def preview(context: dict[str, Any], suffix: str) -> str:
+    """Tags for a preview of the page elsewhere; pictures there need the address of the site."""
+    address = os.environ.get("SITE_ADDRESS", "").rstrip("/")
+    picture = f"{address}/{PICTURE}" if address else context["pathto"](PICTURE, 1)
+    tags = {
+        "og:title": re.sub("<.*?>", "", context.get("title", "")),
+        "og:type": "article",
+        "og:locale": "zh_CN" if suffix else "en_GB",
+        "og:description": DESCRIPTIONS[suffix],
+        "og:image": picture,
+        "og:image:width": "1200",
+        "og:image:height": "630",
+    }
+    return (
+        "".join(
+            f'<meta property="{name}" content="{html.escape(html.unescape(text))}">\n'
+            for name, text in tags.items()
+        )
+        + '<meta name="twitter:card" content="summary_large_image">\n'
+    )
+
+
 def complete_page(app: Any, name: str, template: str, context: dict[str, Any], tree: Any) -> None:
     """Add explanations of words, scripts and the commit to a page."""
     suffix = ".zh" if name.endswith(".zh") else ""
@@ -110,7 +142,7 @@ def complete_page(app: Any, name: str, template: str, context: dict[str, Any], t
     if name.startswith(("book/", "index")):
         for script in SCRIPTS:
             app.add_js_file(script, loading_method="defer")
-    if '<div class="sentence"></div>' in body:  # without its model: that is read on demand
+    if '<div class="sentence">' in body:  # without its model: that is read on demand
         page = f"see/paper.html#embed=true&lang={'zh' if suffix else 'en'}"
         content = json.dumps({"sentences": sentences(), "page": page}, ensure_ascii=False)
         script = f'<script type="application/json">{content}</script>'
@@ -119,6 +151,7 @@ def complete_page(app: Any, name: str, template: str, context: dict[str, Any], t
         body += f'<p class="commit">{stamp}</p>\n'
     if "body" in context:
         context["body"] = body
+        context["metatags"] = context.get("metatags", "") + preview(context, suffix)
     if name == "search.zh":
         app.add_js_file("sphinx.js")  # words of its script
     if suffix:  # the search in the words of Chinese

@@ -30,6 +30,7 @@ html_theme_options = {"source_directory": "docs/"}
 
 CATALOGUES = Path(sphinx.locale.__file__).parent
 html_static_path = ["book/book.css", "book/numbers.js", "book/book.js", "book/widgets.js"]
+html_static_path.append("pictures/social.png")
 html_static_path.append(str(CATALOGUES / "zh_CN" / "LC_MESSAGES" / "sphinx.js"))
 html_css_files = ["book.css"]
 html_search_language = "zh"  # its words: those of both languages, see book_site.py
@@ -64,7 +65,7 @@ SETTINGS = runpy.run_path(str(Path(__file__).with_name("settings.py")))
 CODE = re.compile(r"`([^`]+)`")
 CHINESE_BREAK = re.compile(r"(?<=[“”\u2e80-\uffef])\n *(?=[“”\u2e80-\uffef])")
 SIDEWAYS = re.compile(r'<(pre|p(?=><img )|math(?=[^>]*display="block"))(?=[ >])')
-FINISHED_PAGE = re.compile(r"\]\((?=(?:(?:\.\./)?see/\w+|(?:book/)?train)\.(?:html|js))")
+FINISHED_PAGE = re.compile(r"\]\((?=(?:(?:\.\./)?see/\w+|(?:book/)?(?:train|slides))\.(?:html|js))")
 PARAMETER = re.compile(r"(?:^|(?<=\.  ))([a-z_]\w*(?:, [a-z_]\w*)*): ", re.MULTILINE)
 CLOSING = re.compile(r"(?<=\.)  (?=(?:Returns|Raises|Yields) )|(?<=\.)\n(?=(?:Returns|Raises) )")
 
@@ -125,7 +126,7 @@ def add_settings(app: object, name: str, source: list[str]) -> None:
 def copy_finished_pages(app: Any, error: Exception | None) -> None:
     """Copy the finished pages into the site under their own names."""
     if error is None and app.builder.format == "html":
-        for pattern in ("see/*.html", "book/train*.*"):
+        for pattern in ("see/*.html", "book/train*.*", "book/slides.html"):
             for page in sorted(Path(app.srcdir).glob(pattern)):
                 target = Path(app.outdir) / page.relative_to(app.srcdir)
                 target.parent.mkdir(exist_ok=True)

@@ -102,7 +102,7 @@ function showSentence(place) {
     stop();
     place.replaceChildren(element("iframe", { className: "live tall", title: own.textContent, src: page }));
   });
-  place.append(source, written, note, choices, own);
+  place.replaceChildren(source, written, note, choices, own);
   choose(sentences[0]);
 }
 

@@ -210,3 +210,34 @@ def test_the_sentence_of_the_front_page_lives(
     assert page.locator("iframe").count() == 0  # the model is read on demand
     page.locator(".sentence > button").click()
     page.frame_locator("iframe").locator("[role=tab]").first.wait_for()
+
+
+@pytest.mark.parametrize(("width", "language"), [(1280, "zh"), (390, "en")])
+def test_slides_go_by_arrows_and_fit(show: OpenPage, width: int, language: str) -> None:
+    viewport = {"width": width, "height": 700}
+    page = show(DOCS / "book" / "slides.html", f"plan=2&slide=3&lang={language}", viewport=viewport)
+    assert text_of(page, "#count") == "3 / 10"
+    assert not page.locator("section.now .answer").first.is_visible()
+    page.keyboard.press("ArrowRight")
+    assert page.locator(f"section.now .answer[lang={language}]").is_visible()
+    page.keyboard.press("ArrowRight")
+    assert text_of(page, "#count") == "4 / 10" and "slide=4" in page.url
+    page.get_by_role("button", name="45′").click()
+    box = page.locator("main").bounding_box()
+    assert abs(box["width"] / box["height"] - 16 / 9) < 0.01 and box["width"] <= width
+    for plan in range(3):
+        page.get_by_role("button", name=("45′", "2½ h", "6 w")[plan]).click()
+        over = page.evaluate(OVERFULL)
+        assert over == []
+    page.keyboard.press("End")
+    assert text_of(page, "#count") == "8 / 8"
+
+
+OVERFULL = """
+[...slides()].flatMap((_, i) => {
+  state.slide = i + 1;
+  show();
+  const one = document.querySelector("section.now");
+  return one.scrollHeight > one.clientHeight || one.scrollWidth > one.clientWidth ? [i + 1] : [];
+})
+"""

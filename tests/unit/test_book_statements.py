@@ -212,6 +212,27 @@ def test_numbers_stand_in_the_chapter(chapter: str, suffix: str) -> None:
     assert missing == []
 
 
+def test_slides_say_the_same_in_both_languages() -> None:
+    page = (BOOK / "slides.html").read_text(encoding="utf-8")
+    assert len(page.encode()) < 60_000 and page.count('class="plan"') == 3
+    assert re.findall(r"(?:src|href)=[\"']?https?:|@import|url\(", page) == []
+    for section in re.findall(r"<section>.*?</section>", page, re.DOTALL):
+        pairs = [re.findall(rf'<(\w+)[^>]* lang="{each}"', section) for each in ("zh", "en")]
+        assert pairs[0] == pairs[1] != []
+    numbers = [each for name in ("02-attention", "03-self-attention") for each in STATEMENTS[name]]
+    said = [*STATEMENTS["00-numbers"][0], *numbers[0], *numbers[2], *four(*softmax([0, 1, 1]))]
+    said += four(math.log(2), -np.log([0.9, 0.9, 0.1]).mean(), *(softmax([0, 1, 1]) @ KEYS))
+    said += [*four(softmax([8, 0])[0], softmax([1, 0])[0]), "63.1", ">28<", f"{0.4 * 0.9:.2f}"]
+    assert [number for number in said if number not in page] == []
+    first = json.loads((BOOK / "sentences.json").read_text(encoding="utf-8"))[0]
+    for step, column in ((0, 0), (2, 1), (3, 2), (4, 3)):
+        step, sign = first["steps"][step], first["source"][column]
+        assert f"{sign} {step['weights'][column]:.2f}" in page
+    front = [(BOOK.parent / f"index{each}.md").read_text(encoding="utf-8") for each in ("", ".zh")]
+    written = first["steps"][4]["weights"]
+    assert all(f"{weight:.2f}" in text for text in front for weight in written[3:5])
+
+
 def test_learning_rates_do_as_the_chapter_says() -> None:
     assert descent(0, 0.125, 1) == 3
     assert [descent(0, 0.25, steps) for steps in range(4)] == [0, 6, 0, 6]
