@@ -48,7 +48,7 @@ function figureColumn(side) {
     { text: t(image ? "patches" : audio ? "convolutions" : "embedding"), shape: front, module: frontName },
   ];
   if (["sinusoidal", "learned"].includes(s.positions))
-    boxes.push({ text: `+ ${t("positions")}`, shape: front, module: `${side}.embedding_norm` });
+    boxes.push({ text: `+ ${t("positions")}`, shape: front, module: s.kind === "transformer" ? `${side}.embedding_norm` : null });
   const from = boxes.length;
   boxes.push(...layerBoxes(side, s));
   const to = boxes.length;
@@ -72,7 +72,7 @@ function layerBoxes(side, s) {
   if (s.kind !== "transformer") {
     const own = { text: t(s.kind), shape: shapeOf(side), module: side };
     if (!looks) return [own];
-    const text = s.context === "fixed" ? t("memory") : `${t("crossAttention")} (${s.context})`;
+    const text = s.context === "fixed" ? t("memory") : t("crossAttention") + (s.context ? ` (${s.context})` : "");
     return [own, { text, memory: true, shape: shapeOf(side) }];
   }
   const vectors = (m) => t("qkv", `(1, ${s.n_heads}, ${n}, ${s.d_head})`, `(1, ${s.n_heads}, ${n}, ${m})`);
