@@ -29,7 +29,7 @@ TEXTS = (
     "x" * 2000,
     "&lt;b&gt; \\u003c ${1} `a` \u2028 ' \"",
 )
-TABS = ("Steps", "Heads", "Search", "Layers", "By hand", "Figure 1")
+TABS = ("Figure 1", "Steps", "Heads", "Search", "Layers", "By hand")
 
 
 @pytest.fixture(scope="module")
@@ -124,13 +124,13 @@ def test_nothing_is_wider_than_the_screen(
 
 
 def test_keys_walk_tabs_steps_and_cells(show: Open, found: Explanation) -> None:
-    page = show(found)
+    page = show(found, at="tab=steps")
     page.keyboard.press("ArrowRight")
     assert "Step 2 of" in page.inner_text("main")
     page.get_by_role("tab").first.focus()
     page.keyboard.press("ArrowRight")
-    assert page.get_by_role("tab", selected=True).inner_text() == "2 Heads"
-    page.locator(".heat canvas").focus()
+    assert page.get_by_role("tab", selected=True).inner_text() == "2 Steps"
+    page.locator(".heat canvas").first.focus()
     page.keyboard.press("ArrowRight")
     assert page.get_by_role("status").inner_text().count("→") == 1
 
@@ -151,10 +151,10 @@ def test_a_slider_stays_while_it_is_drawn(show: Open, found: Explanation) -> Non
 
 def test_both_languages(show: Open, found: Explanation) -> None:
     page = show(found, locale="zh-CN")
-    assert page.get_by_role("tab").first.inner_text() == "1 逐步"
+    assert page.get_by_role("tab").first.inner_text() == "1 图 1"
     assert page.evaluate("document.documentElement.lang") == "zh-CN"
     page.get_by_role("button", name="English").click()
-    assert page.get_by_role("tab").first.inner_text() == "1 Steps"
+    assert page.get_by_role("tab").first.inner_text() == "1 Figure 1"
 
 
 def test_numbers_by_hand_follow_the_model_and_the_hand(show: Open, found: Explanation) -> None:
@@ -186,10 +186,10 @@ def test_figure_1_ends_pre_norm_stacks_in_a_norm(show: Open, order: str, norms: 
     stack = {"norm_order": order}
     made = explain_translation(random_translator(stack, stack, trained=False), ("w3 w1",))
     page = show(made, at="tab=figure")
-    boxes = page.locator("svg text").all_text_contents()
-    assert boxes.count("Norm") == norms
-    (frame, *_), memory = page.locator("svg .stack").all(), page.get_by_text("memory (1, 3, 16)")
-    assert memory.bounding_box()["y"] < frame.bounding_box()["y"] - norms * 20
+    rows = page.locator(".flow .label").all_inner_texts()
+    assert sum(row.split("\n")[0].split(" (")[0] == "Norm" for row in rows) == norms
+    frame, memory = page.locator(".flow .frame").first, page.get_by_text("memory (1, 3, 16)")
+    assert memory.bounding_box()["y"] < frame.bounding_box()["y"] + 30
 
 
 def test_text_of_strangers_is_shown_and_not_obeyed(show: Open, found: Explanation) -> None:
@@ -240,10 +240,10 @@ def test_a_token_shows_the_same_step_of_every_run(show: Open, three: list[SideBy
 def test_all_screens_of_each_run(show: Open, three: list[SideBySide]) -> None:
     page = show(*three)
     page.get_by_role("button", name="All screens of additive").click()
-    assert page.get_by_role("tab", selected=True).inner_text() == "2 Steps"
+    assert page.get_by_role("tab", selected=True).inner_text() == "2 Figure 1"
     assert "run additive" in page.inner_text("header")
     page.get_by_label("Run").select_option(label="3  transformer")
-    assert page.get_by_role("tab").all_inner_texts()[-2:] == ["6 By hand", "7 Figure 1"]
+    assert page.get_by_role("tab").all_inner_texts()[-2:] == ["6 Layers", "7 By hand"]
     page.get_by_label("Text").select_option(index=2)
     assert "run transformer" in page.inner_text("header")
     assert page.locator("h1").inner_text().startswith("w2 w7")

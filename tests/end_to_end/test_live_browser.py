@@ -72,7 +72,7 @@ def expect(page: Any, text: str) -> None:
 
 
 def test_numbers_of_a_typed_text_are_those_of_python(show: OpenPage) -> None:
-    page = show()
+    page = show("tab=steps")
     text = "w9 w8 w7 w1"
     python = explain_translation(TRANSLATOR, (text,))
     page.get_by_label("Type a text").fill(text)
@@ -86,7 +86,7 @@ def test_numbers_of_a_typed_text_are_those_of_python(show: OpenPage) -> None:
 
 
 def test_a_rival_is_followed_and_undone(show: OpenPage) -> None:
-    page = show()
+    page = show("tab=steps")
     whole = answer(page)
     rival = page.locator(".rival").nth(3)
     token = rival.inner_text()
@@ -185,7 +185,7 @@ def test_a_text_that_is_too_long_is_refused(show: OpenPage) -> None:
 
 def test_a_box_of_figure_1_opens_its_vectors(show: OpenPage) -> None:
     page = show("tab=figure")
-    page.get_by_role("button", name="Feed-forward").last.click()
+    page.get_by_role("button", name="Feed-forward", exact=True).last.click()
     page.get_by_label("layer", exact=True).select_option("1")
     panel = page.get_by_label("Vectors of the box")
     numbers = [
@@ -323,7 +323,7 @@ def test_shares_of_a_label(show: OpenPage) -> None:
     live = page_of([explanation.packed()], live_of(classifier, "run").packed("float32"))
     expected = [f"{x:+.2f}" if abs(x) >= 0.005 else "0.00" for x in explanation.credit[0].source]
     for content in (live, explanation.page()):
-        page = show("", content)
+        page = show("tab=answer", content)
         shown = page.locator(".share").all_inner_texts()
         assert [text.replace("−", "-") for text in shown] == expected
 

@@ -95,6 +95,7 @@ SCRIPTS = (
     "search",
     "layers",
     "hand",
+    "columns",
     "figure",
     "answer",
     "page",
@@ -123,6 +124,7 @@ LIVE_SCRIPTS = (
     "why",
     "laboratory",
     "pairs",
+    "guide",
     SCRIPTS[-1],
 )
 """The same of a page that computes."""
@@ -151,7 +153,7 @@ def page_of(
     """
     shown = _with_one_film(explanations)
     texts = [_words("words.json")]
-    sheets = ["base.css", "page.css"]
+    sheets = ["base.css", "page.css", "figure.css"]
     if model is not None:
         shown = [{**explanation, **COMPUTED} for explanation in shown]
         texts.append(_words("live_words.json"))

@@ -69,6 +69,7 @@ function renderBar() {
       transduce.facts.decoding ? writing() : null,
     ),
   ]);
+  renderGuide();
 }
 function barButtons() {
   const example = (doc, k) => {
@@ -100,6 +101,7 @@ function barButtons() {
     act("undo", t("undo"), () => live.undo(), { disabled: !live.past.length }),
     act("restore", t("restoreAll"), () => live.restore(), { disabled: unchanged }),
     act("link", t("copyLink"), share),
+    guideButton(),
     el(
       "span",
       { class: "note" },

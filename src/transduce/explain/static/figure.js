@@ -1,168 +1,190 @@
-// Screen 6: Figure 1 with the shapes of this input, its positions and its masks.
-const FIGURE = { width: 250, gap: 54, column: 380 };
-
+// The first screen: Figure 1, through which the sentence flows; every other screen opens from its place there.
 function figure() {
-  const columns = ["encoder", "decoder"].filter((side) => D.stacks[side]).map(figureColumn),
-    stacked = innerWidth < 640,
-    drawn = stacked ? columns.map((column) => [column]) : [columns];
-  if (live && !figureBoxes().some((box) => box.module === S.box)) S.box = figureBoxes()[0].module;
-  let memory = null;
-  const figures = drawn.map((part) => {
-    const tallest = Math.max(...part.map((c) => c.boxes.length)),
-      [width, height] = [part.length * FIGURE.column + 40, (tallest + 1) * FIGURE.gap],
-      svg = el("svg", {
-        width,
-        height,
-        viewBox: `0 0 ${width} ${height}`,
-        class: "whole",
-        role: "group",
-        "aria-label": t("figureNote"),
-      });
-    part.forEach((column, n) => {
-      memory = drawColumn(svg, column, 44 + n * FIGURE.column, height - 30, stacked && memory ? [] : memory);
-    });
-    return svg;
-  });
+  if (live && !figureBoxes().some((box) => box.module === S.box)) S.box = figureBoxes()[0]?.module ?? "";
+  S.step = clamp(S.step, 0, Math.max(D.steps.length - 1, 0));
+  const body = el("div", {}, flows()),
+    line = el("p", { class: "stepline" }, stepLine());
+  // The slider stays while it is drawn: only what is beside and below it is made anew.
+  const slide = (e) => {
+    S.step = Number(e.target.value);
+    fill(line, [stepLine()]);
+    fill(body, [flows()]);
+  };
   return [
     note(t("figureNote")),
-    live ? note(t("boxNote")) : null,
-    el("div", { class: "two" }, el("div", { class: "figures" }, figures.reverse()), live ? boxPanel() : null),
+    el("div", { class: "row", "data-point": "flow" }, D.steps.length ? stepControls(slide) : live ? walkButton("walk") : null, line),
+    body,
+    live && S.box ? boxPanel() : null,
     el("div", { class: "two" }, waves(), masks()),
   ];
+}
+// Both stacks beside each other where there is room, else the decoder above the encoder.
+function flows() {
+  const sides = ["encoder", "decoder"].filter((side) => D.stacks[side]),
+    room = Math.min(innerWidth, 1248) - (innerWidth < 640 ? 24 : 44),
+    columns = sides.reduce((sum, side) => sum + Math.max(Math.min(flowTokens(side).length, FLOW.most), side === "decoder" ? 6 : 1), 0),
+    longest = Math.max(...sides.map((side) => flowTokens(side).length)),
+    fitting = (count, stacks) => Math.floor((room - stacks * flowGutter() - 24 * (stacks - 1)) / count),
+    abreast = fitting(columns, sides.length),
+    width = clamp(abreast < 38 ? fitting(longest, 1) : abreast, 38, 56);
+  queueMicrotask(scrollFlows);
+  return el("div", { class: timer ? "flows playing" : "flows" }, sides.map((side) => flow(side, width)));
+}
+function stepLine() {
+  const k = clamp(S.step, 0, D.steps.length - 1),
+    step = D.steps[k];
+  return step ? t("stepLine", k + 1, D.steps.length, isolated(step.read), isolated(step.written), fixed(step.probability)) : null;
 }
 
 const shapeOf = (name) => (D.shapes[name] ? `(${D.shapes[name].join(", ")})` : "");
 const hasBoth = () => D.stacks.encoder && D.stacks.decoder;
+const hasLab = () => openable().includes("lab");
+// The layer of a stack that is open, and the name of a module in it.
+const layerOf = (side) => clamp(S.boxLayer, 0, D.stacks[side].n_layers - 1);
+const layered = (module) => module.replace(/^(\w+)\.layers\.0\./, (_, side) => `${side}.layers.${layerOf(side)}.`);
 
-// The boxes of a stack from the bottom up; those from `from` to `to` are one layer.
-function figureColumn(side) {
+// Another screen at a place; Back returns.
+function openAt(changes, point) {
+  FLOW.opener = document.activeElement?.dataset?.k ?? "";
+  set({ ...changes, point });
+  const target = document.querySelector(`[data-point="${point}"]`) ?? document.getElementById("tabs");
+  target.scrollIntoView({ block: "start" });
+  if (!changes.tab) return;
+  document.getElementById("view").focus({ preventScroll: true });
+}
+function openBox(module, j) {
+  if (live) openAt({ box: module, boxToken: j }, "boxes");
+}
+
+// The rows of a stack from the bottom up: { kind, key, text, height } with what their kind needs.
+function figureRows(side) {
   const s = D.stacks[side],
-    image = s.sequence === "image",
-    audio = s.sequence === "audio",
-    frontName = side === "decoder" && hasBoth() ? "target_front_end" : "front_end",
-    front = shapeOf(frontName),
-    input = t(side === "decoder" ? "figureTarget" : "figureSource"),
-    size = image ? t("image") : `(1, ${seq(s.sequence).length})`;
-  const boxes = [
-    { text: input, plain: true, shape: size },
-    { text: t(image ? "patches" : audio ? "convolutions" : "embedding"), shape: front, module: frontName },
+    credit = D.steps.length ? stepCredit() : null,
+    shares = credit && (side === "encoder" ? credit.source : credit.read),
+    own = side === "decoder",
+    fits = shares?.length === flowTokens(side).length,
+    lowest = s.sequence === "image" ? "patches" : s.sequence === "audio" ? "convolutions" : "embedding",
+    front = own && hasBoth() ? "target_front_end" : "front_end",
+    openTokens = () => (credit ? openAt({ tab: "steps" }, "credit") : openAnswer()),
+    open = credit || openable().includes("answer") ? openTokens : undefined;
+  const rows = [
+    { kind: "tokens", key: "tokens", text: t(own ? "figureTarget" : "figureSource"), height: fits ? 46 : 30, shares: fits ? shares : null, open },
+    vectorRow(side, "embedding", t(lowest), front, (j) => openEmbedding(side, j)),
   ];
-  if (["sinusoidal", "learned"].includes(s.positions))
-    boxes.push({ text: `+ ${t("positions")}`, shape: front, module: s.kind === "transformer" ? `${side}.embedding_norm` : null });
-  const from = boxes.length;
-  boxes.push(...layerBoxes(side, s));
-  const to = boxes.length;
-  if (s.pre_norm) boxes.push({ text: t("norm"), shape: shapeOf(side), module: `${side}.norm` });
-  if (side === "decoder" || !hasBoth()) {
-    boxes.push({
-      text: t(lastBox()),
-      shape: shapeOf("head") || `(1, ${s.d_model})`,
-      module: D.vectors.embedding ? null : "head",
+  if (["sinusoidal", "learned"].includes(s.positions)) {
+    const row = vectorRow(side, "positions", `+ ${t("positions")}`, `${side}.embedding_norm`);
+    if (s.kind !== "transformer") Object.assign(row, { module: null, open: null, openAt: null });
+    rows.push({ ...row, shape: rows[1].shape, open: s.waves ? () => openAt({}, "waves") : row.open });
+  }
+  if (s.kind !== "transformer") rows.push(...otherRows(side, s));
+  else for (let l = 0; l < s.n_layers; l++) rows.push(...(l === layerOf(side) ? layerRows(side, s) : [closedRow(side, l)]));
+  if (s.pre_norm) rows.push(vectorRow(side, "norm", t("norm"), `${side}.norm`));
+  if (own || !hasBoth()) rows.push(...outputRows(side));
+  else rows.at(-1).shape = `${t("memory")} ${shapeOf("encoder")}`;
+  return rows;
+}
+function vectorRow(side, key, text, module, openCell = (j) => openBox(module, j)) {
+  const vectors = D.recording?.outputs[layered(module)],
+    row = { kind: "vectors", key, text, module, vectors, height: FLOW.row, shape: shapeOf(module) };
+  return live ? { ...row, openAt: openCell, open: () => openCell(flowColumn(side)) } : row;
+}
+// A layer of which only the output is shown: a click fans it out.
+function closedRow(side, l) {
+  const name = `${side}.layers.${l}`,
+    isOut = live && listed("outLayers").includes(name);
+  return { kind: "layer", key: `layer${l}`, layer: l, text: `${t("layer")} ${l + 1}${isOut ? ` · ${t("outNow")}` : ""}`, vectors: D.recording?.outputs[name], height: FLOW.row, open: () => set({ boxLayer: l }) };
+}
+// The layer that is open: its attentions with their heads, and its feed-forward network.
+function layerRows(side, s) {
+  const l = layerOf(side),
+    layer = `${side}.layers.0`,
+    own = side === "decoder" ? "maskedSelf" : "selfAttention",
+    attends = (key, name, below) => {
+      const attention = D.attention.find((a) => a.name === layered(name));
+      const n = seq(s.sequence).length,
+        qkv = t("qkv", `(1, ${s.n_heads}, ${n}, ${s.d_head})`, `(1, ${s.n_heads}, ${n}, ${attention?.shape[2] ?? n})`);
+      return [
+        headsRow(key, t(key), attention, { module: name, shape: qkv, below }),
+        vectorRow(side, `${key}Add`, t(s.pre_norm ? "add" : "addNorm"), `${name}_residual`),
+      ];
+    };
+  const cross = crosses().find((a) => a.name === layered(`${layer}.cross_attention`)),
+    memory = cross && memoryRow(cross);
+  const rows = [
+    ...attends(own, `${layer}.self_attention`),
+    ...(cross ? [memory, ...attends("crossAttention", `${layer}.cross_attention`, memory)] : []),
+    vectorRow(side, "feedForward", t("feedForward"), `${layer}.feed_forward`),
+    { ...vectorRow(side, "out", `${t("layer")} ${l + 1}`, `${layer}.feed_forward_residual`, (j) => openLens(side, l, j)), shape: shapeOf(`${layer}.feed_forward`) },
+  ];
+  rows.forEach((row) => (row.layer = l));
+  return rows;
+}
+function headsRow(key, text, attention, more) {
+  const number = D.attention.indexOf(attention),
+    sharpest = attention && attention.patterns.reduce((best, [, value], h) => (value > attention.patterns[best][1] ? h : best), 0),
+    byHand = D.by_hand.findIndex((x) => x.attention === number && (!live || x.head === sharpest)),
+    map = more.below ? () => openAt({ tab: "steps" }, "attention") : () => openAt({ tab: "heads", att: number, head: sharpest, film: -1 }, "big"),
+    links = [
+      byHand >= 0 && ["hand", () => openAt({ tab: "hand", hand: byHand, asks: -1, looked: -1 }, "table")],
+      hasLab() && ["lab", () => openAt({ tab: "lab", module: layered(more.module ?? ""), rows: "heads" }, "map")],
+    ].filter(Boolean);
+  return { kind: "heads", key, text, attention, height: FLOW.fan, open: attention ? map : undefined, links: attention ? links : [], ...more };
+}
+const memoryRow = (attention) => ({ kind: "memory", key: "memory", text: t("memory"), attention, shape: shapeOf("encoder"), height: FLOW.row, open: () => openAt({ tab: "steps" }, "attention") });
+// Stacks of other kinds: their attentions, of which one is fanned out, below a row for all layers.
+function otherRows(side, s) {
+  const attentions = D.attention.filter((a) => a.name.startsWith(side)),
+    open = clamp(S.boxLayer, 0, attentions.length - 1),
+    rows = attentions.flatMap((attention, l) => {
+      const memory = kindOf(attention).kind === "cross" ? memoryRow(attention) : null,
+        name = `${t(kindOf(attention).kind)}${s.context ? ` (${s.context})` : ""}`;
+      return l === open ? [memory, headsRow("attention", name, attention, { below: memory })].filter(Boolean) : [closedRow(side, l)];
     });
-    boxes.push({ text: D.vectors.embedding ? "" : t("probabilities"), plain: true, shape: "" });
-  }
-  return { side, boxes, from, to, times: t("times", s.n_layers) };
+  if (side === "decoder" && s.context === "fixed") rows.push({ ...memoryRow(null), kind: "vectors", open: () => openAt({ tab: "steps" }, "attention") });
+  return [...rows, { ...vectorRow(side, "stack", t(s.kind), side), shape: shapeOf(side) }];
 }
-
-function layerBoxes(side, s) {
-  const layer = `${side}.layers.0`,
-    n = seq(s.sequence).length,
-    cross = crosses()[0],
-    looks = side === "decoder" && (cross || s.context);
-  if (s.kind !== "transformer") {
-    const own = { text: t(s.kind), shape: shapeOf(side), module: side };
-    if (!looks) return [own];
-    const text = s.context === "fixed" ? t("memory") : t("crossAttention") + (s.context ? ` (${s.context})` : "");
-    return [own, { text, memory: true, shape: shapeOf(side) }];
-  }
-  const vectors = (m) => t("qkv", `(1, ${s.n_heads}, ${n}, ${s.d_head})`, `(1, ${s.n_heads}, ${n}, ${m})`);
-  const sublayer = (key, name, inner, memory) => [
-    {
-      text: s.pre_norm ? `${t("norm")}, ${t(key)}` : t(key),
-      shape: shapeOf(name),
-      inner,
-      memory,
-      skip: true,
-      module: name,
-    },
-    { text: t(s.pre_norm ? "add" : "addNorm"), shape: shapeOf(name), module: `${name}_residual` },
-  ];
-  const own = side === "decoder" ? "maskedSelf" : "selfAttention";
+// What is likeliest at the moving step (or of an encoder the answer), and what was written.
+function outputRows(side) {
+  const tabs = openable(),
+    step = D.steps[clamp(S.step, 0, D.steps.length - 1)],
+    hidden = D.hidden.find((one) => one.position === flowColumn(side)),
+    masked = D.task === "masked-language-model",
+    ends = D.span ? D.span.start.map((p, i) => [`${i} ${seq(D.stacks[side].sequence)[i]}`, p]).sort((x, y) => y[1] - x[1]) : [],
+    guesses = step?.guesses ?? (masked && hidden ? hidden.guesses : D.labels.length ? D.labels : ends),
+    open = step ? () => openAt({ tab: "steps" }, "candidates") : tabs.includes("answer") ? openAnswer : undefined,
+    links = [["beam", () => openAt({ tab: "beam" }, "")], ["layers", () => openLens(side, D.stacks[side].n_layers - 1, flowColumn(side))]].filter(([name]) => tabs.includes(name));
   return [
-    ...sublayer(own, `${layer}.self_attention`, vectors(n)),
-    ...(looks ? sublayer("crossAttention", `${layer}.cross_attention`, vectors(cross.shape[2]), true) : []),
-    ...sublayer("feedForward", `${layer}.feed_forward`, shapeOf(`${layer}.feed_forward.inner`)),
+    { kind: "guesses", key: "head", text: t(lastBox()), module: D.vectors.embedding ? null : "head", shape: shapeOf("head") || `(1, ${D.stacks[side].d_model})`, height: 80, guesses, open, links },
+    ...(step ? [{ kind: "written", key: "written", text: t("written"), height: 30, open }] : []),
   ];
 }
-
 function lastBox() {
   if (D.span) return "spanHead";
   if (D.vectors.embedding) return "vectorHead";
   return D.labels.length && !D.layers_of ? "labelHead" : "linear";
 }
-
-// Draws a column at x from the bottom up; gives the place where the memory of an encoder leaves.
-function drawColumn(svg, column, x, bottom, memory) {
-  const { width, gap } = FIGURE,
-    { boxes, from, to } = column,
-    middle = x + width / 2,
-    at = (k) => bottom - k * gap,
-    wire = (d) => svg.append(el("path", { class: "wire", d })),
-    write = (left, y, text, cls, anchor = "middle") =>
-      svg.append(el("text", { x: left, y, class: cls, "text-anchor": anchor }, text)),
-    frame = { x: x - 30, y: at(to - 1) - 32, width: width + 42, height: (to - from - 1) * gap + 58, rx: 10 };
-  svg.append(el("rect", { class: "stack", ...frame }));
-  write(x + width + 20, (at(from) + at(to - 1)) / 2, column.times, "", "start");
-  boxes.forEach((box, k) => {
-    const y = at(k);
-    if (k > 0 && box.text) {
-      wire(`M${middle},${y + 31} V${y + 15} m-4,5 l4,-5 l4,5`);
-      write(middle + 8, y + 27, boxes[k - 1].shape, "small muted", "start");
-    }
-    const chosen = live && box.module && box.module === S.box;
-    if (!box.plain)
-      svg.append(el("rect", { class: chosen ? "box on" : "box", x, y: y - 22, width, height: 36, rx: 6 }));
-    write(middle, y + (box.inner ? -6 : box.plain ? 4 : 1), box.text);
-    if (box.inner) write(middle, y + 8, box.inner, "tiny muted");
-    if (live && box.module) svg.append(opener(box, { x, y: y - 22, width, height: 36, rx: 6 }));
-    if (box.skip) wire(`M${middle},${y + 24} H${x - 16} V${y - gap - 4} H${x} m-5,-4 l5,4 l-5,4`);
-    if (box.memory && memory && !memory.length) {
-      wire(`M2,${y - 4} H${x} m-5,-4 l5,4 l-5,4`);
-      write(2, y - 10, t("memory"), "small muted", "start");
-    } else if (box.memory && memory)
-      wire(`M${memory[0]},${memory[1]} H${memory[0] + width / 2 + 58} V${y - 4} H${x} m-5,-4 l5,4 l-5,4`);
-  });
-  if (column.side === "decoder" || !hasBoth()) return null;
-  const top = at(boxes.length - 1) - 44;
-  wire(`M${middle},${top + 22} V${top}`);
-  write(middle - 8, top - 6, `${t("memory")} ${shapeOf("encoder")}`, "small muted");
-  return [middle, top];
+function openAnswer() {
+  const column = D.stacks.encoder ? flowColumn("encoder") : -1,
+    isHidden = D.task === "masked-language-model" && D.hidden.some((one) => one.position === column);
+  openAt({ tab: "answer", hidden: isHidden ? column : S.hidden }, "");
 }
-
-// A box as a button that shows its vectors.
-function opener(box, frame) {
-  const open = () => {
-      set({ box: box.module });
-      const panel = document.querySelector(".boxpanel");
-      if (panel.getBoundingClientRect().bottom > innerHeight || panel.getBoundingClientRect().top < 0)
-        panel.scrollIntoView({ block: "start" });
-    },
-    onkeydown = (e) => {
-      if (e.key !== "Enter" && e.key !== " ") return;
-      e.preventDefault();
-      open();
-    };
-  const attributes = {
-    class: "opener",
-    role: "button",
-    tabindex: 0,
-    "data-k": "box" + box.module,
-    "aria-label": box.text,
-    onclick: open,
-    onkeydown,
-  };
-  return el("rect", { ...attributes, ...frame });
+// Neighbours of the embedding of a token, in the laboratory or (of encoders alone) below its numbers.
+function openEmbedding(side, j) {
+  const front = side === "decoder" && hasBoth() ? "target_front_end" : "front_end";
+  if (!hasLab()) return openBox(front, j);
+  const tokenizer = side === "encoder" ? transduce.model.tokenizers[0] : transduce.model.tokenizers.at(-1),
+    name = flowTokens(side)[j],
+    id = Array.from({ length: tokenizer.size }, (_, k) => k).find((k) => k >= SPECIAL.length && tokenizer.token(k) === name);
+  openAt({ tab: "lab", module: `${side}.embedding_norm`, place: j, token: id ?? -1 }, "meaning");
 }
+function openLens(side, layer, j) {
+  const isSeen = openable().includes("layers") && (side === "decoder" || !D.stacks.decoder) && D.layers.length > layer;
+  if (!isSeen) return openBox(`${side}.layers.0.feed_forward_residual`, j);
+  openAt({ tab: "layers", layer, place: j }, "");
+}
+// All rows with vectors, each once: a stack's layers share their names.
+const figureBoxes = () =>
+  ["encoder", "decoder"].filter((side) => D.stacks[side]).flatMap((side) => figureRows(side).filter((row) => row.module));
 
 // Each kind of positions once.
 function waves() {
@@ -176,7 +198,7 @@ function waves() {
         style = { width: m * clamp(Math.floor(480 / m), 4, 16) + "px", height: n * 6 + "px" },
         canvas = el("canvas", { class: "strip", role: "img", "aria-label": title, style });
       paint(canvas, n, m, (i, j) => (data[i * m + j] - 128) / 127, true);
-      return titled(title, note(t("wavesNote", n - 1)), canvas);
+      return el("div", { "data-point": "waves" }, titled(title, note(t("wavesNote", n - 1)), canvas));
     });
 }
 

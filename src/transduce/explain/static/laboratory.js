@@ -193,7 +193,7 @@ function labMap(own, other) {
     key = JSON.stringify([live.texts(), donorTexts(), S.way, S.rows, step, live.changes([])]);
   const rows = choice("rows", ["layers", "sublayers", "heads"].map((kind) => [kind, t(`rows_${kind}`)]), S.rows, (kind) => set({ rows: kind }));
   const title = el("h2", {}, t("labMap"));
-  if (step < 0) return el("section", {}, title, note(t("labAlike")));
+  if (step < 0) return el("section", { "data-point": "map" }, title, note(t("labAlike")));
   const find = (e) => {
     e.target.disabled = true;
     setTimeout(() => {

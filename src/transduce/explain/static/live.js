@@ -23,6 +23,7 @@ const OTHER_TEXT = {
   looked: -1,
   layer: -1,
   hidden: -1,
+  column: -1,
 };
 const listed = (key) => S[key].split(" ").filter(Boolean);
 const chosenState = () => Object.fromEntries(LIVE_KEYS.map((key) => [key, S[key]]));
@@ -152,6 +153,7 @@ live = {
   },
   async start() {
     startBar();
+    startGuide();
     if (IMAGES.facts) await readExamples();
     this.compute();
     if (this.fault) this.type({ text: "" });

@@ -1,5 +1,5 @@
 // The page: tabs, language, and the screen chosen.
-const VIEWS = { beside, answer, steps, heads, beam, layers, hand, figure, ...(typeof lab === "function" ? { lab } : {}) };
+const VIEWS = { beside, figure, answer, steps, heads, beam, layers, hand, ...(typeof lab === "function" ? { lab } : {}) };
 function openable(d = D) {
   const has = {
     beside: besides().length > 1,
@@ -81,7 +81,7 @@ function render() {
           "aria-selected": String(k === S.tab),
           "aria-controls": "view",
           tabindex: k === S.tab ? 0 : -1,
-          onclick: () => set({ tab: k }),
+          onclick: () => set({ tab: k, point: "" }),
           onkeydown: (e) => {
             const step = { ArrowRight: 1, ArrowLeft: -1 }[e.key];
             if (!step) return;
@@ -128,7 +128,7 @@ function rove(group) {
   });
 }
 document.addEventListener("keydown", (e) => {
-  if (S.tab !== "steps" || e.target.closest("input, select, canvas, [role=tab]")) return;
+  if (!D.steps.length || !["steps", "figure"].includes(S.tab) || e.target.closest("input, select, canvas, [role=tab]")) return;
   if (e.key === "ArrowRight") set({ step: S.step + 1 });
   if (e.key === "ArrowLeft") set({ step: S.step - 1 });
 });
@@ -140,6 +140,7 @@ addEventListener("popstate", () => {
   D = DOCS[S.doc] ?? DOCS[0];
   render();
   PLACE.restoring = false;
+  if (S.tab === "figure" && FLOW.opener) document.querySelector(`[data-k="${CSS.escape(FLOW.opener)}"]`)?.focus();
 });
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", render);
 function begin() {

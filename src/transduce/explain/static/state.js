@@ -35,6 +35,7 @@ const S = {
   box: "",
   boxLayer: 0,
   boxToken: 0,
+  column: -1,
   seed: 0,
   whole: false,
   against: "",
@@ -185,5 +186,5 @@ function turnTo(doc, changes) {
   S.doc = doc;
   D = DOCS[doc];
   edits = {};
-  set({ row: 0, hidden: -1, patch: -1, asks: -1, looked: -1, layer: -1, place: 0, att: -1, head: 0, ...changes });
+  set({ row: 0, hidden: -1, patch: -1, asks: -1, looked: -1, layer: -1, place: 0, att: -1, head: 0, column: -1, ...changes });
 }

@@ -202,5 +202,6 @@ function stepAttention() {
 function play() {
   const more = () => S.step < D.steps.length - 1;
   if (!timer && !more()) S.step = 0;
-  tick(1100, () => S.tab === "steps" && more() && { step: S.step + 1 });
+  const { tab } = S;
+  tick(1100, () => S.tab === tab && more() && { step: S.step + 1 });
 }

@@ -21,10 +21,9 @@ function ruleOf(module) {
   if (module.endsWith("_attention")) return "head concat";
   if (module.endsWith("feed_forward"))
     return ["relu", "swiglu"].includes(stack.activation) ? stack.activation : "feedForward";
-  if (module === side && stack?.kind !== "transformer") return stack.kind;
+  if (stack && module === side && stack.kind !== "transformer") return stack.kind;
   return module.startsWith("head") ? "probabilities" : "norm";
 }
-const layered = (module) => module.replace(".layers.0.", `.layers.${S.boxLayer}.`);
 const tokensOf = (module) => {
   const encoder = module.startsWith("encoder") || module === "front_end" || !D.stacks.decoder;
   return seq(D.stacks[encoder && D.stacks.encoder ? "encoder" : "decoder"].sequence);
@@ -38,7 +37,7 @@ function boxPanel() {
   const { stacks } = transduce.facts,
     side = box.module.split(".")[0],
     depth = box.module.includes(".layers.0.") ? stacks[side].n_layers : 0;
-  S.boxLayer = clamp(S.boxLayer, 0, Math.max(depth - 1, 0));
+  if (depth) S.boxLayer = clamp(S.boxLayer, 0, depth - 1);
   const vectors = outputs[layered(box.module)] ?? [],
     tokens = tokensOf(box.module),
     chosen = (S.boxToken = clamp(S.boxToken, 0, Math.max(vectors.length - 1, 0))),
@@ -65,7 +64,7 @@ function boxPanel() {
       "div",
       { class: "row" },
       act("boxBack", "◀", step(-1), { "aria-label": t("back") }),
-      act("boxPlay", timer ? "❚❚" : "▶ " + t("walk"), walk, { "aria-label": t(timer ? "pause" : "walk") }),
+      walkButton("boxPlay"),
       act("boxOn", "▶", step(1), { "aria-label": t("on") }),
       depth ? choice("boxLayer", layers, S.boxLayer, chooseLayer, { "aria-label": t("layer") }) : null,
       note(`${layered(box.module)} (1, ${vectors.length}, ${vectors[0]?.length ?? 0})`),
@@ -74,17 +73,21 @@ function boxPanel() {
     numbers ? el("p", { class: "numbers number", tabindex: 0 }, numbers) : note(t("outNow")),
   );
 }
-const figureBoxes = () =>
-  ["encoder", "decoder"]
-    .filter((side) => D.stacks[side])
-    .flatMap((side) => figureColumn(side).boxes.filter((box) => box.module));
-// One token walks through the figure, box by box.
+// The sentence walks through the figure, row by row and layer by layer.
+const walkButton = (key) => act(key, timer ? "❚❚" : "▶ " + t("walk"), walk, { "aria-label": t(timer ? "pause" : "walk") });
 function walk() {
   const modules = figureBoxes().map((box) => box.module);
-  if (!timer) S.box = modules[0];
+  if (!timer) Object.assign(S, { box: modules[0], boxLayer: 0 });
   tick(1400, () => {
-    const box = modules[modules.indexOf(S.box) + 1];
-    return S.tab === "figure" && box && { box };
+    const side = S.box.split(".")[0],
+      at = modules.indexOf(S.box),
+      inLayer = (module) => module?.startsWith(`${side}.layers.0.`),
+      first = modules.findIndex(inLayer);
+    if (S.tab !== "figure") return null;
+    if (inLayer(S.box) && !inLayer(modules[at + 1]) && S.boxLayer < D.stacks[side].n_layers - 1)
+      return { box: modules[first], boxLayer: S.boxLayer + 1 };
+    const box = modules[at + 1];
+    return box && { box, boxLayer: inLayer(box) && !inLayer(S.box) ? 0 : S.boxLayer };
   });
 }
 
