@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -12,8 +13,10 @@ import pytest
 
 import transduce
 from helpers.browser import needs_chromium
+from helpers.text_to_text import made
 from helpers.web import COMPILING, needs_wasm
 from transduce.runs.exporting import export_run
+from transduce.runs.importing import import_run
 
 pytestmark = [needs_chromium, needs_wasm, pytest.mark.timeout(COMPILING)]
 
@@ -137,6 +140,84 @@ def test_files_a_second_model_and_a_beam(browser: Any, tmp_path: Path) -> None:
     (tmp_path / "junk.model.gz").write_bytes(b"\x1f\x8bjunk")
     page.locator("#file").set_input_files(tmp_path / "junk.model.gz")
     page.locator("#fault", has_text="not a model of transduce").wait_for()
+    context.close()
+
+
+def drop(page: Any, file: Path) -> None:
+    """Drop a file on the page, as a hand does."""
+    content = base64.b64encode(file.read_bytes()).decode()
+    transfer = page.evaluate_handle(
+        """([name, content]) => {
+          const bytes = Uint8Array.from(atob(content), (letter) => letter.charCodeAt(0));
+          const transfer = new DataTransfer();
+          transfer.items.add(new File([bytes], name));
+          return transfer;
+        }""",
+        [file.name, content],
+    )
+    page.dispatch_event("main", "drop", {"dataTransfer": transfer})
+
+
+@pytest.mark.parametrize("form", ["html", "npm"])
+def test_a_dropped_model_joins_through_english(browser: Any, form: Any, tmp_path: Path) -> None:
+    first, second = (greedy_run(tmp_path / t, s, t) for s, t in (("de", "en"), ("en", "pt")))
+    page_file = export_run(first, tmp_path / "de-en.html", "int8", "html")
+    suffix = {"html": ".html", "npm": ".transduce"}[form]
+    other = export_run(second, tmp_path / f"en-pt{suffix}", "int8", form)
+    runs = [transduce.load(run, engine="native", precision="int8") for run in (first, second)]
+    context = browser.new_context(locale="en-GB", offline=True)
+    context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page = context.new_page()
+    page.goto(page_file.as_uri())
+    page.evaluate("text => navigator.clipboard.writeText(text)", TEXT)
+    page.get_by_role("button", name="Paste").click()
+    page.locator(".token").first.wait_for()
+    assert page.locator("#typed").input_value() == TEXT
+    assert page.locator("#written").inner_text() == runs[0](TEXT).text
+    drop(page, other)
+    page.locator("#between", has_text="In between").wait_for()
+    assert page.locator("#path option").all_inner_texts() == [
+        "German → English",
+        "English → Portuguese",
+        "German → English → Portuguese",
+    ]
+    read = runs[0](TEXT).text
+    assert page.locator("#between").inner_text() == f"In between: {read}"
+    assert page.locator("#written").inner_text() == runs[1](read).text
+    context.close()
+
+
+def test_a_clipboard_that_gives_nothing_is_said(browser: Any, tmp_path: Path) -> None:
+    file = export_run(RUN, tmp_path / "page.html", "int8", "html")
+    context = browser.new_context(locale="en-GB", offline=True)
+    page = context.new_page()
+    page.goto(file.as_uri())
+    page.evaluate("void (navigator.clipboard.readText = () => Promise.reject(new Error('no')))")
+    page.locator("#paste").click()
+    page.locator("#fault", has_text="gives no text of the clipboard").wait_for()
+    context.close()
+
+
+def test_a_model_of_several_languages_asks_for_two(browser: Any, tmp_path: Path) -> None:
+    made("nllb", tmp_path / "saved")
+    run = import_run(tmp_path / "saved", tmp_path / "run")
+    file = export_run(run, tmp_path / "page.html", "int8", "html")
+    native = transduce.load(run, engine="native", precision="int8")
+    context = browser.new_context(locale="en-GB", offline=True)
+    page = context.new_page()
+    page.goto(file.as_uri())
+    page.locator("#pair").wait_for()
+    assert page.locator("#path").is_hidden()
+    page.locator("#from").select_option("fr")
+    page.locator("#to").select_option("zh-Hant")
+    page.locator("#typed").fill("ab cd.")
+    page.locator(".token").first.wait_for()
+    right = native.between("fr", "zh-Hant")("ab cd.").text
+    page.wait_for_function(
+        "text => document.querySelector('#written').innerText === text", arg=right
+    )
+    answer = page.evaluate("transduce.translate('ab cd.', { from: 'fr', to: 'zh-Hant' })")
+    assert answer["text"] == right
     context.close()
 
 

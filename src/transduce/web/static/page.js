@@ -233,7 +233,7 @@ function label(language) {
   $("#attended h2").textContent = t("attended");
   $("#attended .note").textContent = t("attendedNote", 100 * DOUBT);
   $("#others h2").textContent = t("others");
-  for (const name of ["copy", "open", "drop", "way"]) $(`#${name}`).textContent = t(name);
+  for (const name of ["copy", "paste", "open", "drop", "way"]) $(`#${name}`).textContent = t(name);
   $("#wider").textContent = t("wider", MOST_CANDIDATES);
   $("#account").textContent = page.account ?? "";
   $("#account").hidden = !page.account;
@@ -263,6 +263,15 @@ $("#copy").onclick = async () => {
   if (!document.execCommand("copy")) await navigator.clipboard.writeText($("#written").textContent);
   selection.removeAllRanges();
   tell(t("copied"));
+};
+$("#paste").hidden = !navigator.clipboard?.readText;
+$("#paste").onclick = async () => {
+  try {
+    $("#typed").value = await navigator.clipboard.readText();
+    await refresh();
+  } catch {
+    complain(fault(t("noPaste")));
+  }
 };
 $("#open").onclick = () => $("#file").click();
 $("#file").onchange = async () => {
