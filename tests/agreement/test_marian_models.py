@@ -27,15 +27,14 @@ from transduce import DecodingOptions, RunError
 from transduce.errors import DataError
 from transduce.interop.marian_export import bergamot_files
 from transduce.interop.marian_files import bin_file, npz_file, read_model, shortlist_file
-from transduce.interop.marian_import import marian_languages, pair_of
+from transduce.interop.model_names import marian_languages, pair_of
 from transduce.models.config import EncoderDecoderConfig
 from transduce.models.encoder_decoder import EncoderDecoder, build_encoder_decoder
 from transduce.nn.stack_configs import SsruDecoderConfig, TransformerConfig
-from transduce.recipes import read_recipe
 from transduce.runs.exporting import export_run
 from transduce.runs.importing import import_run
 from transduce.sequence import Padded
-from transduce.serve.runs import runs_in
+from transduce.serve.runs import read_specs
 from transduce.tasks.translation.shortlist import load_shortlist
 from transduce.text import EOS, SubwordConfig, SubwordTokenizer
 from transduce.text.imported import piece_table
@@ -333,8 +332,8 @@ def test_compressed_files_of_firefox_come_in_as_the_plain_ones(tmp_path: Path) -
     for name in ("weights.safetensors", "shortlist.safetensors", "tokenizer.json", "recipe.toml"):
         assert (packed / name).read_bytes() == (plain / name).read_bytes(), name
     shutil.move(directory, tmp_path / "models" / "enpt")
-    (run,) = runs_in(tmp_path / "models")
-    assert read_recipe(run).languages.target == "pt"  # type: ignore[attr-defined]
+    (spec,) = read_specs([tmp_path / "models"])
+    assert spec.pairs == (("en", "pt"),) and spec.origin == tmp_path / "models" / "enpt"
     cut = tmp_path / "models" / "enpt" / f"{model.name}.gz"
     cut.write_bytes(cut.read_bytes()[:-100])
     with pytest.raises(DataError, match=r"bin\.gz"):

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from helpers.served import Served, served
-from transduce.settings.sections import load_toml
+from transduce.serve.runs import read_specs
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests" / "golden" / "marian"
@@ -108,5 +108,5 @@ def test_weblate_saves_its_settings_and_fills_a_component(folder: Path) -> None:
 
 
 def test_the_folder_of_the_page_is_what_it_says(folder: Path) -> None:
-    recipe = load_toml(folder / ".transduce" / "enpt" / "recipe.toml")
-    assert recipe["languages"] == {"source": "en", "target": "pt", "tags": "target"}
+    pairs = [spec.pairs for spec in read_specs([folder])]
+    assert pairs == [(("de", "fr"),), (("de", "en"),), (("en", "pt"),)]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pickle
 import shutil
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -20,7 +22,7 @@ from transduce.localise.sentences import split_sentences
 from transduce.serve.calls import ClientGoneError, RequestError, bounded, busy
 from transduce.serve.metrics import Metrics
 from transduce.serve.requests import Fields
-from transduce.serve.runs import Languages, read_specs
+from transduce.serve.runs import Languages, make_run, read_specs
 from transduce.serve.settings import ServeSettings, read_api_keys
 from transduce.serve.storage import FileStore, translated_name
 from transduce.serve.translator import StreamJoiner
@@ -340,6 +342,7 @@ def test_keys_of_a_file(tmp_path: Path) -> None:
         read_api_keys(tmp_path / "none")
 
 
+@pytest.mark.system
 def test_a_folder_stands_for_its_runs_and_models(tmp_path: Path) -> None:
     golden = Path(__file__).parents[1] / "golden" / "marian"
     models = tmp_path / "models"
@@ -349,13 +352,54 @@ def test_a_folder_stands_for_its_runs_and_models(tmp_path: Path) -> None:
     shutil.copy(golden / "vocab.spm", models / "enpt")
     (models / "notes").mkdir()
     specs = read_specs([models])
-    assert [spec.path for spec in specs] == [models / ".transduce" / "enpt", models / "own"]
-    assert specs[0].pairs == (("en", "pt"),)
-    made = (models / ".transduce" / "enpt" / "weights.safetensors").stat().st_mtime_ns
-    assert [spec.path for spec in read_specs([models])] == [spec.path for spec in specs]
-    again = (models / ".transduce" / "enpt" / "weights.safetensors").stat().st_mtime_ns
-    assert again == made
+    run = models / ".transduce" / "enpt"
+    assert [spec.path for spec in specs] == [run, models / "own"]
+    assert (specs[0].name, specs[0].pairs) == ("en-pt", (("en", "pt"),))
+    assert specs[0].origin == models / "enpt" and not run.exists()  # until it is needed
+    for _ in range(2):
+        make_run(models / "enpt", run)
+        made = (run / "weights.safetensors").stat().st_mtime_ns
+    assert [path.name for path in run.parent.iterdir()] == ["enpt"]
+    again = read_specs([models])
+    assert again[0] == dataclasses.replace(specs[0], origin=None)
+    assert (run / "weights.safetensors").stat().st_mtime_ns == made
     shutil.rmtree(models / "own")
     shutil.rmtree(models / "enpt")
     with pytest.raises(SettingError, match="no folder in it is a run or a model"):
         read_specs([models])
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "model.enfr.bin is not a whole model of Marian"),
+        (struct.pack("<QQ4Q", 1, 1, 5, 0x404, 2, 1000), "model.enfr.bin is not a whole model"),
+        (struct.pack("<QQ4Q", 1, 1 << 60, 5, 0x404, 2, 1), "model.enfr.bin is not a whole model"),
+        (None, "several models"),
+    ],
+)
+def test_a_broken_model_of_a_folder_is_named_at_the_start(
+    content: bytes | None, message: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    golden = Path(__file__).parents[1] / "golden" / "marian"
+    for pair in ("enfr", "enpt"):
+        (tmp_path / pair).mkdir()
+        shutil.copy(golden / "attention.bin", tmp_path / pair / f"model.{pair}.bin")
+        shutil.copy(golden / "vocab.spm", tmp_path / pair)
+    name = "model.enfr.bin" if content is not None else "model.other.bin"
+    (tmp_path / "enfr" / name).write_bytes(content or b"")
+    with caplog.at_level("WARNING", logger="transduce"):
+        (spec,) = read_specs([tmp_path])
+    assert spec.name == "en-pt" and message in caplog.text and str(tmp_path / "enfr") in caplog.text
+
+
+@pytest.mark.system
+def test_a_model_that_cannot_be_imported_says_why(tmp_path: Path) -> None:
+    golden = Path(__file__).parents[1] / "golden" / "marian"
+    (tmp_path / "enpt").mkdir()
+    shutil.copy(golden / "attention.bin", tmp_path / "enpt" / "model.enpt.bin")
+    (tmp_path / "enpt" / "vocab.spm").write_bytes(b"junk")
+    (spec,) = read_specs([tmp_path])
+    with pytest.raises(DataError, match=r"vocab\.spm"):
+        make_run(tmp_path / "enpt", spec.path)
+    assert not spec.path.exists()

@@ -27,6 +27,7 @@ from transduce.interop.argos import (
     sentencepiece_pair,
 )
 from transduce.interop.layers import Copier, MarianDefaults, fairseq_sinusoids, layer_parts
+from transduce.interop.model_names import MODEL
 from transduce.interop.read import Checkpoint, Config, ImportedModel, read_json_object, text_kinds
 from transduce.models.config import EncoderDecoderConfig
 from transduce.nn.stack_configs import Activation, TransformerConfig
@@ -148,7 +149,6 @@ class ModelBin:
         return values
 
 
-MODEL = "model.bin"
 KINDS: tuple[Activation, ...] = ("relu", "gelu-tanh", "silu", "gelu")
 """Activations, by their numbers."""
 USUAL = MarianDefaults("relu", dropout=0.1)
@@ -176,14 +176,6 @@ DECODING = {
     "max_length_extra": 256,
 }
 """CTranslate2's search by default."""
-
-
-def model_folder(directory: Path) -> Path | None:
-    """Folder of `model.bin`: the directory, or that in a package of Argos; None without one."""
-    for folder in (directory, directory / "model"):
-        if (folder / MODEL).is_file() and any(folder.glob("*vocabulary.*")):
-            return folder
-    return None
 
 
 def import_ctranslate2(folder: Path) -> ImportedModel:

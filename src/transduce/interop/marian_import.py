@@ -26,6 +26,7 @@ from transduce.interop.marian_files import (
     read_shortlist,
     tensor_name,
 )
+from transduce.interop.model_names import marian_languages
 from transduce.interop.read import (
     IMPOSSIBLE,
     Checkpoint,
@@ -35,7 +36,6 @@ from transduce.interop.read import (
     decoding,
     open_checkpoint,
     read_generation,
-    read_json_object,
     renormalises,
     reordered,
     reordered_bias,
@@ -46,7 +46,6 @@ from transduce.models.config import EncoderDecoderConfig
 from transduce.nn.stack_configs import SsruDecoderConfig, TransformerConfig
 from transduce.settings.sections import to_dict
 from transduce.text import EOS, PAD, MarianTokenizer, Numbering
-from transduce.text.languages import NAMES, canonical
 
 BUFFERS = (r"model\.(encoder|decoder)\.embed_positions\.weight",)  # sinusoids
 MARIAN_USUAL = MarianDefaults("gelu", 0.1, n_layers=12, n_heads=16, d_ff=4096)
@@ -146,21 +145,6 @@ BEAM = 12
 FIREFOX_SEARCH = {"beam-size": 1, "normalize": 1.0, "max-length-factor": 2.0}
 MULTIPLIER, MULTIPLIERS = "_QuantMultA", "marian_multipliers"
 """Ending of the factors of int8 activations there; their key in the header of the weights."""
-
-
-def marian_model_file(directory: Path) -> Path | None:
-    """The model file of a directory, or None.  Raises DataError for several."""
-    files = [
-        file
-        for file in sorted([*directory.glob("*.npz"), *directory.glob("*.bin")])
-        if not file.name.startswith(("lex", "pytorch_model")) and ".optimizer." not in file.name
-    ]
-    npz = [file for file in files if file.suffix == ".npz"]
-    files = npz or files
-    if len(files) > 1:
-        names = ", ".join(file.name for file in files)
-        raise DataError(f"{directory} has several models ({names}); leave one")
-    return files[0] if files and any(directory.glob("*.spm")) else None
 
 
 def import_marian_model(directory: Path, file: Path) -> ImportedModel:
@@ -271,36 +255,6 @@ def _shortlist(
             likely[token, : len(row)] = row
     frequent = np.sort(here[:first])
     return Lists(likely, frequent[frequent > EOS])
-
-
-def marian_languages(directory: Path, file: Path) -> tuple[str, str] | None:
-    """Languages of a model: of its registry or metadata, or in names as "enpt" or "en-pt"."""
-    for name in ("registry.json", "metadata.json"):
-        for path in (directory / name, directory.absolute().parent / name):
-            if (
-                path.is_file()
-                and (pair := _listed_pair(read_json_object(path), file.name)) is not None
-            ):
-                return pair
-    names = [file.name, *(path.name for path in sorted(directory.glob("*.spm")))]
-    parts = [part for name in names for part in name.split(".")]
-    return next(filter(None, map(pair_of, [*parts, directory.resolve().name])), None)
-
-
-def _listed_pair(content: Mapping[str, Any], model: str) -> tuple[str, str] | None:
-    metadata = content.get("sourceLanguage"), content.get("targetLanguage")
-    if all(isinstance(code, str) for code in metadata):
-        return canonical(str(metadata[0])), canonical(str(metadata[1]))
-    keys = [key for key, files in content.items() if json.dumps(model) in json.dumps(files)]
-    return pair_of(keys[0]) if len(keys) == 1 else None
-
-
-def pair_of(name: str) -> tuple[str, str] | None:
-    """Canonical codes of two languages that a name consists of, with or without a hyphen."""
-    cuts = [(name[:i], name[i:].removeprefix("-")) for i in range(2, len(name) - 1)]
-    pairs = ((canonical(source), canonical(target)) for source, target in cuts)
-    known = [pair for pair in pairs if set(pair) <= {*NAMES} and pair[0] != pair[1]]
-    return known[0] if known and name.islower() else None
 
 
 class _Tensors(Checkpoint):

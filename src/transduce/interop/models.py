@@ -9,9 +9,10 @@ from pathlib import Path
 from transduce.errors import DataError
 from transduce.interop.bart import import_bart, import_t5
 from transduce.interop.bert import import_bert
-from transduce.interop.ctranslate2_import import import_ctranslate2, model_folder
+from transduce.interop.ctranslate2_import import import_ctranslate2
 from transduce.interop.gpt2 import import_gpt2
-from transduce.interop.marian_import import import_marian, import_marian_model, marian_model_file
+from transduce.interop.marian_import import import_marian, import_marian_model
+from transduce.interop.model_names import marian_model_file, model_folder
 from transduce.interop.opennmt import import_opennmt
 from transduce.interop.read import Config, ImportedModel, read_config
 from transduce.interop.vit import import_vit

@@ -2,14 +2,18 @@
 
 import logging
 import re
+import subprocess
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from transduce.errors import SettingError, TransduceError, naming, needing_torch
+from transduce.errors import NEEDS_TORCH, DataError, SettingError, TransduceError, naming
 from transduce.recipes import recipe_file
 from transduce.settings.sections import load_toml
+from transduce.support.files import awaited_lock
 from transduce.text.languages import canonical, name_of
 
 logger = logging.getLogger("transduce")
@@ -97,6 +101,8 @@ class RunSpec:
     """Target languages as the recipe spells them, by canonical codes."""
     in_folder: bool = False
     """Part of a folder of models."""
+    origin: Path | None = None
+    """Model that the run is made of when it is first loaded."""
 
     def tag(self, source: str, target: str) -> str:
         """Text before each source that selects the languages, with its space."""
@@ -108,40 +114,44 @@ IMPORTED = ".transduce"
 """Folder in a folder of models for the runs that are made of its models of Firefox and Argos."""
 
 
-def runs_in(path: Path) -> list[Path]:
-    """Run directories that a path stands for: itself, or those in a folder of models, in order.
+def _spec_in(folder: Path, imported: Path) -> RunSpec | None:
+    """Specification of a folder in a folder of models; None if it is neither run nor model.
 
-    A model of Firefox, Argos or CTranslate2 in the folder is imported once, into `IMPORTED` there.
-    Raises SettingError for a folder without any, DataError for a model that cannot be imported.
+    A model that names its languages is imported when it is first loaded, another one now.  Raises
+    TransduceError.
     """
-    if (path / "recipe.toml").is_file() or not path.is_dir():
-        return [path]
-    folders = [f for f in sorted(path.iterdir()) if f.is_dir() and f.name != IMPORTED]
-    runs = [run for folder in folders if (run := _run_of(folder, path / IMPORTED)) is not None]
-    if not runs:
-        raise SettingError(
-            f"{path} has no recipe.toml, and no folder in it is a run or a model; give a run "
-            "directory, or a folder of runs and of models of Firefox or Argos, a folder each"
-        )
-    return runs
+    run = imported / folder.name
+    for path in (folder, run):
+        if (path / "recipe.toml").is_file():
+            return spec_of(path, in_folder=True)
+    if find_spec("torch") is None:
+        raise SettingError(f"the import of {folder} {NEEDS_TORCH}")
+    from transduce.interop.model_names import marian_model_file, model_folder, named_languages
+    from transduce.interop.packed import packed_files
 
-
-def _run_of(folder: Path, imported: Path) -> Path | None:
-    """Run of a folder, imported where it is missing; None if the folder is no model."""
-    for run in (folder, imported / folder.name):
-        if (run / "recipe.toml").is_file():
-            return run
-    with needing_torch(f"the import of {folder}"):
-        from transduce.interop.ctranslate2_import import model_folder
-        from transduce.interop.marian_import import marian_model_file
-        from transduce.interop.packed import packed_files
-        from transduce.runs.importing import import_run
     if not (model_folder(folder) or marian_model_file(folder) or packed_files(folder)):
         logger.warning("leaving out %s, which is no run and no model of Firefox or Argos", folder)
         return None
-    logger.info("importing %s as %s", folder, run)
-    imported.mkdir(exist_ok=True)
-    return import_run(folder, run)
+    pair = named_languages(folder)
+    if pair is None:
+        make_run(folder, run)
+        return spec_of(run, in_folder=True)
+    codes = {pair[1]: pair[1]}
+    return RunSpec("-".join(pair), run, "translation", (pair,), "", codes, True, folder)
+
+
+def make_run(model: Path, run: Path) -> None:
+    """Import a model into a folder of models, once, in a process of its own, whose memory is free
+    again afterwards.  Raises DataError with its message."""
+    run.parent.mkdir(exist_ok=True)
+    with awaited_lock(run.with_name(f"{run.name}.lock")):
+        if (run / "recipe.toml").is_file():
+            return
+        logger.info("importing %s as %s", model, run)
+        command = [sys.executable, "-m", "transduce", "import", str(model), str(run)]
+        done = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace")
+    if done.returncode:
+        raise DataError(done.stderr.strip().rpartition("\n")[2] or f"{model} cannot be imported")
 
 
 def read_specs(paths: Sequence[Path], pairs: Sequence[str] = ()) -> list[RunSpec]:
@@ -175,14 +185,26 @@ def read_specs(paths: Sequence[Path], pairs: Sequence[str] = ()) -> list[RunSpec
 
 
 def _specs_in(path: Path) -> Iterator[RunSpec]:
-    """Specifications of the runs of a path; a broken one of a folder is left out with a warning."""
-    for run in runs_in(path):
+    """Specifications of a run, or of those in a folder of models, in order; a broken one there is
+    left out with a warning.  Raises SettingError for a folder without any."""
+    if (path / "recipe.toml").is_file() or not path.is_dir():
+        yield spec_of(path)
+        return
+    n_models = 0
+    for folder in sorted(f for f in path.iterdir() if f.is_dir() and f.name != IMPORTED):
         try:
-            yield spec_of(run, run != path)
+            spec = _spec_in(folder, path / IMPORTED)
+            if spec is None:
+                continue
+            yield spec
         except TransduceError as error:
-            if run == path:
-                raise
             logger.warning("leaving out a run: %s", error)
+        n_models += 1
+    if not n_models:
+        raise SettingError(
+            f"{path} has no recipe.toml, and no folder in it is a run or a model; give a run "
+            "directory, or a folder of runs and of models of Firefox or Argos, a folder each"
+        )
 
 
 def run_bytes(run: Path) -> int:

@@ -27,7 +27,7 @@ from transduce.serve.calls import Call, RequestError, bounded, busy, invalid, un
 from transduce.serve.metrics import Metrics
 from transduce.serve.processes import DocumentProcesses
 from transduce.serve.queue import Queue
-from transduce.serve.runs import CODE, MOST_OF_A_CODE, Languages, RunSpec, run_bytes
+from transduce.serve.runs import CODE, MOST_OF_A_CODE, Languages, RunSpec, make_run, run_bytes
 from transduce.serve.settings import ServeSettings, read_api_keys
 from transduce.serve.storage import Glossaries, Stores
 from transduce.serve.translator import Hop, Part, ServedTranslation, Translated
@@ -103,7 +103,7 @@ class Service:
         self._queues = {
             spec.name: Queue(
                 spec.name,
-                functools.partial(self._load, load, spec.path),
+                functools.partial(self._load, load, spec),
                 self.metrics,
                 settings.max_waiting,
                 self._failed,
@@ -475,17 +475,19 @@ class Service:
             if not record.is_done:
                 self.metrics.count("untranslated_total", reason=record.cause)
 
-    def _load(self, load: Callable[[Path], Run], path: Path) -> Worker:
+    def _load(self, load: Callable[[Path], Run], spec: RunSpec) -> Worker:
         """The worker of a run; called in turn, since `ast.parse`, which reading a recipe needs, may
         fail in two threads at once (CPython 3.11).  Others leave until the bound of memory has room
         for it."""
-        most, size = self.settings.memory, run_bytes(path)
+        if spec.origin is not None:
+            make_run(spec.origin, spec.path)
+        most, size = self.settings.memory, run_bytes(spec.path)
         while most is not None and (loaded := [q for q in self._queues.values() if q.run]):
             sizes = [run_bytes(self.specs[queue.name].path) for queue in loaded]
             if sum(sizes) + size <= most * 1_000_000:
                 break
             min(loaded, key=lambda queue: queue.used).leave()
-        return Worker(load(path))
+        return Worker(load(spec.path))
 
     def _failed(self, error: BaseException) -> None:
         self.failure = self.failure or error
