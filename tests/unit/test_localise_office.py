@@ -13,7 +13,18 @@ from pathlib import Path
 import pytest
 
 from helpers.message_samples import docx
-from helpers.office_samples import EPUB, SHEETS, XLSX, epub, members_of, odf, pptx, shown, xlsx
+from helpers.office_samples import (
+    EPUB,
+    SHEETS,
+    XLSX,
+    archive,
+    epub,
+    members_of,
+    odf,
+    pptx,
+    shown,
+    xlsx,
+)
 from helpers.real_documents import needs_documents, real_documents
 from transduce.errors import DataError
 from transduce.localise.document import Document, LocalisedDocument, Record, document_with
@@ -416,3 +427,17 @@ def test_faults_of_a_page_of_a_book_name_it() -> None:
     assert key.startswith("OEBPS/page.xhtml, line 1")
     with pytest.raises(DataError, match=f"{key}: HTML cannot hold"):
         document.with_targets({key: "\x1b"})
+
+
+@pytest.mark.parametrize(("version", "has_direction"), [("3.0", True), ("2.0", False)])
+def test_direction_of_a_book(version: str, has_direction: bool) -> None:
+    """EPUB 2 has no direction of pages: epubcheck."""
+    parts = {
+        "OEBPS/content.opf": f'<package version="{version}"><metadata/><spine/></package>',
+        "OEBPS/page.xhtml": "<html><body><p>One</p></body></html>",
+    }
+    content = archive(parts, "application/epub+zip")
+    document = read_document("a.epub", content, target_language="ar")
+    made = document.with_targets({segment.key: "واحد" for segment in document.segments})
+    package = members_of(made)["OEBPS/content.opf"]
+    assert (b'page-progression-direction="rtl"' in package) == has_direction

@@ -19,13 +19,15 @@ def read_epub(content: bytes, reading: Reading) -> Document:
     archive, roots = read_archive(content, reading, r"(?i:.*\.(?:opf|ncx))", r"(?i:.*\.x?html?)")
     texts = OfficeTexts()
     language: list[Edit] = []
+    is_from_right = is_right_to_left(reading.language or "")
     for name, root in roots.items():
         keys = Keys(shortened(name))
+        has_direction = not root.get("version").startswith("2")  # EPUB 2 has none
         for element in root.descendants():
             _add_text(element, keys, texts)
             if reading.language and element.name == "dc:language":
                 language.append(element.with_content(reading.language))
-            elif element.local_name == "spine" and is_right_to_left(reading.language or ""):
+            elif element.local_name == "spine" and has_direction and is_from_right:
                 language.append(element.with_attribute("page-progression-direction", "rtl"))
     book = texts.document(archive, ())
     segments, unread = [*book.segments], [*book.unread]
