@@ -250,6 +250,12 @@ def test_a_target_that_cannot_be_filled_in_is_kept_aside(
             '{\n\t"m": {\n\t\t"x": "TWO",\n\t\t"n": {\n\t\t\t"y": "SIX"\n\t\t},\n\t\t"old": "Alt",'
             '\n\t\t"l": ["Eins", "TWO"]\n\t}, "n": 1\n}\n',
         ),
+        (  # as people and tools write gaps, and other forms of a text
+            "json",
+            '{"a": "One", "b": "Two", "c": {"d": "Six"}, "e": "Ten", "f": ["Old"], "g": "New"}',
+            '{"a": "", "b": null, "c": null, "e": ["Zehn", "10"], "f": "Alt", "g": 7}',
+            '{"a": "ONE", "b": "TWO", "c": {"d": "SIX"}, "e": ["Zehn", "10"], "f": "Alt", "g": 7}',
+        ),
         ("json", '{\n  "a": "One"\n}\n', "{}\n", '{\n  "a": "ONE"\n}\n'),
         (
             "php",
@@ -274,6 +280,31 @@ def test_sections_and_objects_that_a_target_lacks(
     assert repository.localise(f"en.{name}", f"de.{name}") == 0
     assert path.read_text() == expected
     assert not path.with_name(f"{path.name}.~1~").exists()
+
+
+VALUE = "\n  <value>{}</value>"
+RESX = f'<root>\n <resheader/>\n <data name="a">{VALUE}\n </data>\n <data name="b">{VALUE}'
+
+
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [
+        ("ini", "[s]\nx = {}\ny = {}\n"),
+        ("properties", "# c\na={}\nb={}\n"),
+        ("strings", '"a" = "{}";\n"b" = "{}";\n'),
+        ("xml", '<resources>\n <string name="a">{}</string>\n <string name="b">{}</string>\n'),
+        ("yml", 'k:\n  a: "{}"\n  b: "{}"\n'),
+        ("toml", 'a = "{}"\nb = "{}"\n'),
+        ("php", "<?php\nreturn [\n    'a' => '{}',\n    'b' => '{}',\n];\n"),
+        ("resx", f"{RESX}\n </data>\n"),
+    ],
+)
+def test_keys_without_a_text_get_one(repository: Repository, name: str, form: str) -> None:
+    form += {"xml": "</resources>\n", "resx": "</root>\n"}.get(name, "")
+    repository.write(f"en.{name}", form.format("One", "Two"))
+    path = repository.write(f"de.{name}", form.format("", "Zwei"))
+    assert repository.localise(f"en.{name}", f"de.{name}") == 0
+    assert path.read_text() == form.format("ONE", "Zwei")
 
 
 @pytest.mark.parametrize("option", ["--review", "--xliff", "--report"])

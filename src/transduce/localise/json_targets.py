@@ -25,6 +25,36 @@ class _Layout:
         return line[: len(line) - len(line.lstrip())]
 
 
+def held_otherwise(new: str, old: str) -> list[Span]:
+    """Places of a JSON file for which an older one holds something else than a text: an array for a
+    string, a number."""
+
+    def held(there: JsonNode, here: JsonNode) -> Iterator[Span]:
+        if there.kind == here.kind and there.kind in "{[":
+            for name, node in there.members.items():
+                if name in here.members:
+                    yield from held(node, here.members[name])
+        elif not _is_gap(here) and (there.kind != here.kind or not is_text(here)):
+            yield from _texts(there)
+
+    def is_text(node: JsonNode) -> bool:
+        return any(map(str.isalnum, node.string))
+
+    return [*held(read_tree(new, Reading()), read_tree(old, Reading()))]
+
+
+def _texts(node: JsonNode) -> Iterator[Span]:
+    """Places of the strings of a node."""
+    if node.kind == '"':
+        yield node.span
+    for member in node.members.values():
+        yield from _texts(member)
+
+
+def _is_gap(node: JsonNode) -> bool:
+    return node.kind == "n" or node.raw == '""'
+
+
 def inserted_members(new: str, old: str, lacking: Iterable[Span]) -> Iterator[Edit]:
     """Edits of an older JSON file that add the members of a newer one that have some texts, each
     behind the one before it.
@@ -59,6 +89,8 @@ def _inserted(
             before = here.members[name]
             if has_new and node.kind == before.kind and node.kind in "{[":
                 yield from _inserted(new, old, node, before, starts)
+            elif has_new and _is_gap(before):
+                yield Edit(before.span, _laid_out(new, old, node, blank))
         elif has_new or name.removeprefix("@") in added:
             added.add(name)
             text = _laid_out(new, old, node, blank)

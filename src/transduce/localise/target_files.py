@@ -10,18 +10,20 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import itertools
+import logging
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from transduce.errors import DataError
 from transduce.localise.document import Document, Edit, Span, spliced
-from transduce.localise.json_targets import inserted_members
+from transduce.localise.json_targets import held_otherwise, inserted_members
 from transduce.localise.lock import Lock, Version, unit_names
 from transduce.localise.units import REPEATED, digest
 
+logger = logging.getLogger("transduce")
 Parse = Callable[[bytes], Document]
 """The document in some bytes of the format of a target."""
 CLOSING = re.compile(r"</|[]})]|$")
@@ -76,7 +78,12 @@ def with_gaps(base: Document, target: Version, lock: Lock | None, parse: Parse) 
         if written and written.form == target.form(unit):
             machine[name] = written.source
     segments, known = [], {}
+    held = _held_otherwise(base.decoded.text, target)
+    if others := [s.key for s in base.segments if s.spans[0] in held]:
+        logger.warning("%d texts of the target have another form: %s", len(others), others[0])
     for name, segment in zip(base_names, base.segments, strict=True):
+        if segment.spans[0] in held:
+            continue
         is_stale = machine.get(name, "") not in ("", digest(segment.source))
         if name not in names or segment.source in forms or is_stale:
             segments.append(segment)
@@ -91,11 +98,12 @@ def merged_target(new: Version, old: Version, parse: Parse) -> bytes | None:
     """A target with the units of a newer version in the lines of the older one, or of JSON among
     its members; None where such is not read again with the texts of both."""
     raw = {name: old.raw(unit) for name, unit in zip(old.names, old.units, strict=True)}
-    expected = raw | {n: new.raw(unit) for n, unit in zip(new.names, new.units, strict=True)}
     decoded, newer = old.document.decoded, new.document.decoded
+    held = _held_otherwise(newer.text, old)
+    units = {n: u for n, u in zip(new.names, new.units, strict=True) if u.spans[0] not in held}
+    expected = raw | {name: new.raw(unit) for name, unit in units.items()}
     if decoded.text.lstrip()[:1] == "{":
-        names = zip(new.names, new.units, strict=True)
-        lacking = (unit.spans[0] for name, unit in names if name not in raw)
+        lacking = (unit.spans[0] for name, unit in units.items() if name not in raw)
         edits = [*inserted_members(newer.text, decoded.text, lacking)]
     else:
         tables = {unit.key.rpartition(".")[0] for unit in (*new.units, *old.units)}
@@ -119,6 +127,14 @@ def merged_target(new: Version, old: Version, parse: Parse) -> bytes | None:
     return content if is_whole else None
 
 
+def _held_otherwise(text: str, old: Version) -> Container[Span]:
+    """Places of a newer text of JSON for which an older version holds no text."""
+    older = old.document.decoded.text
+    return (
+        set(held_otherwise(text, older)) if older.lstrip()[:1] == text.lstrip()[:1] == "{" else ()
+    )
+
+
 def _repeated(version: Version) -> int:
     return sum(record.reason == REPEATED for record in version.document.unread)
 
@@ -136,15 +152,16 @@ COMMENT = re.compile(r"\s*[;#]")
 class _Entry(NamedTuple):
     """Lines of a unit with what belongs to it: comments before it, ends of elements behind it.
 
-    outer: start, or that of its section where it is the first there.  first: line of the unit
-    itself.
+    first: line of the unit itself.  empty: how that would be without a text, if that is all of it.
+    element: the unit, where it is an element.
     """
 
     name: str
-    outer: int
     start: int
     first: int
     end: int
+    empty: str = ""
+    element: str = ""
 
 
 class _Lines:
@@ -153,6 +170,7 @@ class _Lines:
     def __init__(self, version: Version, tables: Collection[str]) -> None:
         """tables: names of the sections that have units."""
         text = version.document.decoded.text
+        self.text = text
         self.lines = [*text.splitlines(keepends=True), ""]
         self.starts = [*itertools.accumulate(map(len, self.lines[:-1]), initial=0)]
         self.headers = self._headers(tables)
@@ -170,11 +188,16 @@ class _Lines:
             start = min(start, first)
             while start < first and CLOSING.match(self.lines[start].strip()):
                 start += 1
-            outer, header = start, self.header(first)
-            start = max(start, header + 1)
+            start = max(start, self.header(first) + 1)
             indent = min(map(self.indent, range(start, first + 1)))
             end = self.closed(last + 1, indent if self.entries else self.indent(first))
-            self.entries.append(_Entry(name, outer, start, first, end))
+            line = self.lines[first]
+            at = [place - self.starts[first] for place in unit.spans[0]]
+            empty = _bare(line[: at[0]] + line[at[1] :]) if len(unit.spans) == 1 else ""
+            whole = text[slice(*unit.spans[0])]
+            element, empty = (whole, "") if whole[:1] == "<" else ("", empty)
+            empty = empty if first == last else ""
+            self.entries.append(_Entry(name, start, first, end, empty, element))
             start = end
         if self.entries:  # what is before it belongs to the file, but for the tags around it
             head, *others = self.entries
@@ -184,8 +207,7 @@ class _Lines:
             while start and OPENING.search(self.lines[start - 1]) and self.indent(start - 1) >= top:
                 start -= 1
             end = self.closed(head.end, min(self.indent(start), self.indent(head.first)))
-            outer = self.commented(self.header(start)) if self.header(start) >= 0 else start
-            self.entries[0] = head._replace(outer=outer, start=start, end=end)
+            self.entries[0] = head._replace(start=start, end=end)
 
     def _headers(self, tables: Collection[str]) -> dict[int, str]:
         """Names of sections by their lines, numbered where they are there again; none where no unit
@@ -198,6 +220,11 @@ class _Lines:
                 headers[i] = f"{name} {numbers[name]}"
         is_in = any(name.rpartition(" ")[0].strip("[]") in tables for name in headers.values())
         return headers if is_in else {}
+
+    def signatures(self, line: int, empty: str) -> Iterator[str]:
+        """What tells the line of a unit without a text from others."""
+        yield f"in {self.section(line)}\n{empty}"
+        yield f"behind {self.lines[line - 1].strip() if line else ''}\n{empty}"
 
     def header(self, line: int) -> int:
         """The line that begins the section of a line; -1 without one."""
@@ -251,6 +278,44 @@ class _Lines:
         return line
 
 
+def _bare(line: str) -> str:
+    """A line without blanks and quotes of an empty text."""
+    return re.sub(r"\"\"|''", "", "".join(line.split()))
+
+
+def _filled(new: _Lines, old: _Lines, known: Collection[str]) -> dict[str, Edit]:
+    """Edits of lines of an older version that have a key and no text, by the names of units."""
+    lines: dict[str, list[int]] = {}
+    for i, line in enumerate(old.lines):
+        for signature in old.signatures(i, _bare(line)) if line.strip() else ():
+            lines.setdefault(signature, []).append(i)
+    signatures = {
+        entry.name: [*new.signatures(entry.first, entry.empty)]
+        for entry in new.entries
+        if entry.name not in known and entry.empty
+    }
+    counts = Counter(itertools.chain(*signatures.values()))
+    edits = {}
+    tags: dict[str, list[re.Match[str]]] = {}
+    for tag in re.finditer(r"<([^/<>\s]+)[^<>]*>", old.text):
+        tags.setdefault("".join(tag[0].split()), []).append(tag)
+    for entry in new.entries:
+        there = tags.get("".join(entry.element.partition(">")[0].split()) + ">", [])
+        if entry.element and entry.name not in known and len(there) == 1:
+            end = old.text.find(f"</{there[0][1]}>", there[0].end())
+            if end > 0 and not re.sub("<[^<>]*>", "", old.text[there[0].end() : end]).strip():
+                span = Span(there[0].start(), end + len(there[0][1]) + 3)
+                edits[entry.name] = Edit(span, entry.element)
+        for signature in signatures.get(entry.name, ()):
+            if counts[signature] == 1 == len(places := lines.get(signature, [])):
+                line, start = old.lines[places[0]], old.starts[places[0]]
+                indent = len(line) - len(line.lstrip())
+                span = Span(start + indent, start + len(line.rstrip("\r\n")))
+                edits[entry.name] = Edit(span, new.lines[entry.first].strip())
+                break
+    return edits
+
+
 def _inserted(new: _Lines, old: _Lines) -> Iterator[Edit]:
     """Edits that add the entries that an older version lacks, each run of one section or object
     behind the entry before.  Raises DataError where such have no lines of their own."""
@@ -263,16 +328,18 @@ def _inserted(new: _Lines, old: _Lines) -> Iterator[Edit]:
     following: list[_Entry | None] = [None]
     for entry in reversed(new.entries):
         following.append(known.get(entry.name) or following[-1])
+    filled = _filled(new, old, known)
+    yield from filled.values()
     parents = [new.section(e.first) if new.headers else old.parent(e.name) for e in new.entries]
     before: _Entry | None = None
-    numbers = range(len(new.entries))
-    for (is_known, parent), run in itertools.groupby(
-        numbers, key=lambda i: (new.entries[i].name in known, parents[i])
+    numbers, there = range(len(new.entries)), {*known, *filled}
+    for (is_there, parent), run in itertools.groupby(
+        numbers, key=lambda i: (new.entries[i].name in there, parents[i])
     ):
         places = [*run]
         entries = [new.entries[i] for i in places]
-        if is_known:
-            before = known[entries[-1].name]
+        if is_there:
+            before = next((known[e.name] for e in reversed(entries) if e.name in known), before)
             continue
         if new.headers:
             line, block = _in_section(new, old, entries, before)
