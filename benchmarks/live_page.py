@@ -13,7 +13,13 @@ from pathlib import Path
 from playwright.sync_api import CDPSession, sync_playwright
 
 SEE = Path(__file__).parents[1] / "docs" / "see"
-TYPED = {"speller": "thoughtfully", "paper": "我是个学生。", "music": "音乐课"}
+TYPED = {
+    "speller": "thoughtfully",
+    "paper": "我是个学生。",
+    "music": "音乐课",
+    "rnn": "thoughtfully",
+    "bert": "He is my <mask>.",
+}
 ROUNDS = 5
 WAIT = 150
 """Milliseconds after each key, for drawing."""

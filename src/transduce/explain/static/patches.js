@@ -6,9 +6,9 @@ const textOfBytes = (pixels) => btoa(Array.from(pixels, (v) => String.fromCharCo
 function imageOf(text, { size, channels }) {
   const at = text.lastIndexOf(":"),
     pixels = /^[\w+/]*=*$/.test(text.slice(at + 1)) ? bytesOf(text.slice(at + 1)) : [],
-    room = channels * size * size;
-  if (pixels.length !== room)
-    throw Object.assign(new RangeError(`${pixels.length} bytes of pixels, in place of ${room}`), { word: "wrongPixels", sizes: [pixels.length, room] });
+    sizes = [pixels.length, channels * size * size];
+  if (sizes[0] !== sizes[1])
+    throw Object.assign(new RangeError(`${sizes[0]} bytes of pixels, in place of ${sizes[1]}`), { word: "wrongPixels", sizes });
   return { name: text.slice(0, at), pixels };
 }
 // Weights of a smoothed, linear interpolation of `from` numbers to `to`, as PyTorch has them with antialias.
@@ -83,8 +83,8 @@ function patchVectors(network, pixels, { size, channels, mean, std }, patch) {
     n = side / patch;
   const cut = Array.from({ length: n * n }, (_, k) => {
     const start = Math.floor(k / n) * patch * side + (k % n) * patch,
-      place = (_, j) => start + Math.floor(j / patch) * side + (j % patch);
-    return Float32Array.from(planes.flatMap((plane) => Array.from({ length: patch * patch }, (_, j) => plane[place(_, j)])));
+      index = (_, j) => start + Math.floor(j / patch) * side + (j % patch);
+    return Float32Array.from(planes.flatMap((plane) => Array.from({ length: patch * patch }, (_, j) => plane[index(_, j)])));
   });
   const vectors = network.linear(cut, "front_end.projection"),
     token = network.arrays["front_end.class_token"]?.numbers;
@@ -92,7 +92,7 @@ function patchVectors(network, pixels, { size, channels, mean, std }, patch) {
 }
 
 // The result of a pass over an image, its recording, and what every explanation has of it.
-function look(model, text, run) {
+function imagePass(model, text, run) {
   const { network, facts } = model,
     { name, pixels } = imageOf(text, facts.image);
   let n;
@@ -113,7 +113,7 @@ function classifiedImage(model, bare, [text]) {
   const { facts } = model,
     names = (ids) => ids.map((id) => facts.labels[id]),
     best = (scores) => likeliest(softmax(scores), names, MOST_LABELS),
-    [scores, recording, parts] = look(model, text, (x) => labelScores(model, x)),
+    [scores, recording, parts] = imagePass(model, text, (x) => labelScores(model, x)),
     choices = facts.labels.length > 1 ? [[0, topOf(scores, 1)[0]]] : [];
   return {
     ...bare,
@@ -125,6 +125,6 @@ function classifiedImage(model, bare, [text]) {
   };
 }
 function embeddedImage(model, bare, [text]) {
-  const [embedding, , parts] = look(model, text, (x) => scaledVector(model, x));
+  const [embedding, , parts] = imagePass(model, text, (x) => scaledVector(model, x));
   return { ...bare, answer: writtenVector(embedding), vectors: { embedding }, ...parts };
 }

@@ -29,13 +29,13 @@ function weighted(network, scores, values) {
 function recordWeights({ recording }, name, rows, columns) {
   if (recording) recording.attention[name] = [rows.map((row) => padded(row, columns))];
 }
-// place(t, k): number of the k-th input of output t; zeros stand outside of x.
-function convolved({ arrays }, name, x, count, place) {
+// index(t, k): number of the k-th input of output t; zeros stand outside of x.
+function convolved({ arrays }, name, x, count, index) {
   const { shape, numbers } = arrays[`${name}.weight`],
     [features, m, width] = shape,
     bias = arrays[`${name}.bias`].numbers;
   return Array.from({ length: count }, (_, t) => {
-    const inputs = Array.from({ length: width }, (_, k) => x[place(t, k)]);
+    const inputs = Array.from({ length: width }, (_, k) => x[index(t, k)]);
     return float32(features).map((_, f) => {
       let sum = bias[f];
       inputs.forEach((vector, k) => {
@@ -57,9 +57,9 @@ const scaleOf = (network, m) => (network.leaves("scale") ? 1 : 1 / Math.sqrt(m))
 const TEXT_CNN = {
   encode(network, x, { widths }) {
     const features = widths.map((width, i) => {
-      const place = (t, k) => t - Math.floor(width / 2) + k,
+      const index = (t, k) => t - Math.floor(width / 2) + k,
         name = `encoder.windows.${i}`;
-      return noteChannels(network, name, convolved(network, name, x, x.length + 1 - (width % 2), place));
+      return noteChannels(network, name, convolved(network, name, x, x.length + 1 - (width % 2), index));
     });
     return x.map((_, t) => Float32Array.from(features.flatMap((of) => [...of[t].map(ACTIVATIONS.relu)])));
   },
@@ -192,8 +192,8 @@ const CONVOLUTION = {
   encode(network, x, stack) {
     stack.dilations.forEach((dilation, l) => {
       const name = `encoder.layers.${l}`,
-        place = (t, k) => t + (k - (stack.width - 1) / 2) * dilation,
-        layer = (v) => network.note(name, gated(noteChannels(network, `${name}.convolution`, convolved(network, `${name}.convolution`, v, v.length, place))));
+        index = (t, k) => t + (k - (stack.width - 1) / 2) * dilation,
+        layer = (v) => network.note(name, gated(noteChannels(network, `${name}.convolution`, convolved(network, `${name}.convolution`, v, v.length, index))));
       x = preNormed(network, "encoder", l, x, stack, layer);
     });
     return network.norm(x, "encoder.norm", stack.epsilon);
@@ -218,17 +218,17 @@ const CONVOLUTION = {
     return network.norm(x, "decoder.norm", stack.epsilon);
   },
 };
-// h + c: the context c is found by W h + g, where g is the embedding.
+// h + c: the context c is attended by W h + g, where g is the embedding.
 function lookedUp(network, name, h, embedded, { keys, values }) {
   const scale = scaleOf(network, h[0].length),
-    found = network.linear(h, `${name}.query`).map((query, i) => {
+    attended = network.linear(h, `${name}.query`).map((query, i) => {
       const sum = sumOf(query, embedded[i]);
       return weighted(network, keys.map((key) => scale * dot(sum, key)), values);
     }),
     attention = `${name}.cross_attention`;
-  recordWeights(network, attention, found.map(([weights]) => weights), keys.length);
+  recordWeights(network, attention, attended.map(([weights]) => weights), keys.length);
   network.shape(`${attention}.score`, 1, 1, h.length, keys.length);
-  const contexts = network.note(attention, found.map(([, mean]) => mean));
+  const contexts = network.note(attention, attended.map(([, mean]) => mean));
   return h.map((vector, i) => sumOf(vector, contexts[i]));
 }
 
@@ -245,9 +245,9 @@ function windowEmbeddings(network, name, windows) {
 function hopped(network, side, query, { n_layers, epsilon }, answer) {
   for (let l = 0; l < n_layers; l++) {
     const name = `${side}.layers.${l}`,
-      found = query.map(answer),
-      answers = network.note(name, found.map(([, mean]) => mean));
-    recordWeights(network, name, found.map(([weights]) => weights), query.length);
+      attended = query.map(answer),
+      answers = network.note(name, attended.map(([, mean]) => mean));
+    recordWeights(network, name, attended.map(([weights]) => weights), query.length);
     if (network.recording) (network.recording.layers[side] ??= []).push(answers);
     query = network.norm(network.linear(query, `${side}.between`).map((u, i) => sumOf(u, answers[i])), `${side}.norm`, epsilon);
   }

@@ -8,9 +8,9 @@ function stateRows() {
       first = states.length - tokens.length,
       now = D.first_step + S.step,
       px = clamp(Math.floor(384 / states[0].length), 1, 12);
-    const row = (name, t) => {
-      const kind = side === "encoder" || t < now ? "" : t === now ? " now" : " later";
-      return el("div", { class: "vectorline" }, el("span", { class: `chip${kind}` }, token(name)), strip([...states[first + t]], px));
+    const row = (name, k) => {
+      const kind = side === "encoder" || k < now ? "" : k === now ? " now" : " later";
+      return el("div", { class: "vectorline" }, el("span", { class: `chip${kind}` }, token(name)), strip([...states[first + k]], px));
     };
     return titled(t(side === "encoder" ? "statesSource" : "statesRead"), tokens.map(row));
   };
