@@ -121,7 +121,7 @@ const FLOW_ROWS = {
         style: { ...boxed(g.center(j) - g.width / 2, row.top + 2, g.width - 4, row.height - 4), ...(share ? tinted(share, most) : {}) },
         onclick: choose,
       };
-      return el("button", attributes, token(name), share === undefined || (own && j > g.now) ? null : underneath(share));
+      return el("button", attributes, tokenOrPatch(name, j, D.stacks[g.side].sequence), share === undefined || (own && j > g.now) ? null : underneath(share));
     };
     return cellsOf(row, g, chip);
   },
@@ -183,7 +183,7 @@ const FLOW_ROWS = {
         style: { ...boxed(g.gutter + j * width, row.top + 3, width - 3, FLOW.row - 6), ...shade(mean(at, j)) },
         onclick: row.open,
       };
-      return el("button", attributes, width > 12 ? token(name) : null);
+      return el("button", attributes, width > 12 ? tokenOrPatch(name, j, a.columns) : null);
     };
     const buttons = names.length > FLOW.most ? [] : names.map(cell);
     return { parts: buttons, buttons };

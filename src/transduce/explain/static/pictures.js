@@ -197,6 +197,21 @@ function strip(values, px = 8) {
     });
   return paint(canvas, 1, values.length, (_, j) => values[j] / most, true);
 }
+// A token, or a patch of the image as its pixels, which stand once for all of them.
+let patched = null;
+function tokenOrPatch(name, k, sequence) {
+  if (sequence !== "image" || k < D.picture.first) return token(name);
+  const [rows, columns] = D.picture.grid,
+    at = k - D.picture.first,
+    percent = (n, most) => `${(100 * n) / Math.max(most - 1, 1)}%`;
+  if (patched !== D.picture)
+    document.documentElement.style.setProperty("--picture", `url(data:image/png;base64,${(patched = D.picture).png})`);
+  const style = {
+    "background-size": `${100 * columns}% ${100 * rows}%`,
+    "background-position": `${percent(at % columns, columns)} ${percent(Math.floor(at / columns), rows)}`,
+  };
+  return el("span", { class: "patch", role: "img", "aria-label": name, style });
+}
 // Weights over the patches of the image, laid over it, or shares in colours of their signs; a spectrogram is one row.
 function overlay(weights, px, label, click, isSigned = false) {
   const [rows, columns] = D.picture.grid,

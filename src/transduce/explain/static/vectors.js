@@ -24,9 +24,10 @@ function ruleOf(module) {
   if (stack && module === side && stack.kind !== "transformer") return stack.kind;
   return module.startsWith("head") ? "probabilities" : "norm";
 }
-const tokensOf = (module) => {
+const tokensOf = (module) => seq(sequenceOf(module));
+const sequenceOf = (module) => {
   const encoder = module.startsWith("encoder") || module === "front_end" || !D.stacks.decoder;
-  return seq(D.stacks[encoder && D.stacks.encoder ? "encoder" : "decoder"].sequence);
+  return D.stacks[encoder && D.stacks.encoder ? "encoder" : "decoder"].sequence;
 };
 
 // Below the figure: what a box gave for each token, and all numbers of the token chosen.
@@ -46,7 +47,7 @@ function boxPanel() {
     layers = Array.from({ length: depth }, (_, l) => [l, `${t("layer")} ${l + 1}`]);
   const row = (vector, k) => {
     const attrs = { class: "chip", "aria-pressed": String(k === chosen) },
-      name = token(tokens[k - first] ?? "");
+      name = tokenOrPatch(tokens[k - first] ?? "", k - first, sequenceOf(box.module));
     return el(
       "div",
       { class: "vectorline" },
