@@ -16,7 +16,7 @@ DOCS = Path(__file__).parent
 ENTRY = re.compile(
     r"^- \*\*(?P<name>.+?)\*\*(?: ?[(（](?P<forms>.+?)[)）])?[:：] ?(?P<text>.+)$", re.M
 )
-UNEXPLAINED = (nodes.title, nodes.literal, nodes.reference, nodes.raw, nodes.math)
+UNEXPLAINED = (nodes.title, nodes.literal, nodes.reference, nodes.raw, nodes.math, nodes.math_block)
 SCRIPTS = ("numbers.js", "book.js", "widgets.js")
 
 Entry = tuple[str, str, re.Pattern[str]]
@@ -30,8 +30,11 @@ def glossary(suffix: str) -> list[Entry]:
     for match in ENTRY.finditer(text):
         forms = [match["name"], *re.split(r"[,，、;；] ?", match["forms"] or "")]
         longest = sorted((form for form in forms if len(form) > 1), key=len, reverse=True)
-        bounded = [rf"(?<![A-Za-z]){re.escape(form)}(?![A-Za-z])" for form in longest]
-        pattern = re.compile("|".join(bounded) or r"(?!)", re.IGNORECASE)
+        bounded = [  # a capital at the beginning of a sentence; MASK is no mask
+            rf"(?<![A-Za-z])(?i:{re.escape(form[0])}){re.escape(form[1:])}(?![A-Za-z])"
+            for form in longest
+        ]
+        pattern = re.compile("|".join(bounded) or r"(?!)")
         entries.append((match["name"], match["text"], pattern))
     return entries
 

@@ -271,7 +271,7 @@ function beam(place) {
       return [
         ...steps.map((candidates, step) =>
           table(
-            [say(`第 ${step + 1} 步`, `Step ${step + 1}`), say("概率", "probability"), "ln p", ""],
+            [say(`第 ${step + 1} 步`, `Step ${step + 1}`), say("概率", "probability"), "ln p", say("去向", "fate")],
             candidates.map((each) => [textOf(each), `${shown(each.from)} × ${shown(each.last)} = ${shown(each.p)}`, shown(Math.log(each.p)), fates[each.fate]]),
           ),
         ),

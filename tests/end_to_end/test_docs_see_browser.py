@@ -19,6 +19,7 @@ SEE = Path(__file__).parents[2] / "docs" / "see"
 TABS = {
     **dict.fromkeys(["music.html", "copy.html", "paper.html", "speller.html", "gpt.html"], 7),
     "rnn.html": 4,
+    "vector.html": 3,
     "bert.html": 5,
     "vit.html": 5,
 }

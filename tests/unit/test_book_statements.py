@@ -455,5 +455,21 @@ def test_the_sentence_does_as_the_chapters_say(seen: dict[str, Any], suffix: str
     assert [layer[4][0][0] for layer in whole["layers"]] == ["▁little"] * 2 + ["▁student"] * 2
 
 
+@needs_node
+@pytest.mark.system
+def test_one_vector_loses_what_chapter_2_says(tmp_path: Path) -> None:
+    content_of = runpy.run_path(str(BOOK.parent / "see" / "pages.py"))["content_of"]
+    _, facts = content_of(BOOK.parent / "see" / "vector.html")
+    words = {"cat": "K AE T", "student": "S T UW D AH N T", "blackberries": "B L AE K ER IY Z"}
+    content = json.dumps({"facts": facts, "asked": [[[word], {}] for word in words]})
+    (tmp_path / "model.json").write_text(content, encoding="utf-8")
+    answers = run_node(tmp_path, engine() + EXPLAIN)
+    assert [each["answer"] for each in answers] == list(words.values())
+    assert facts["d_model"] == 128 and facts["stacks"]["decoder"]["kind"] != "transformer"
+    for suffix in ("", ".zh"):
+        page = (BOOK / f"02-attention{suffix}.md").read_text(encoding="utf-8")
+        assert words["blackberries"] in page and "128" in page
+
+
 LOOKS = [(0, 0), (2, 1), (3, 2), (4, 3), (4, 4), (5, 5), (6, 6), (1, 1), (1, 3)]
 """Rows and columns of the last cross-attention that chapter 2 names."""

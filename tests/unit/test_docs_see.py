@@ -144,6 +144,7 @@ def test_models_of_committed_pages_state_the_facts_of_their_stacks(name: str) ->
         ("vit.html", 600_000),
         ("bert.html", 1_100_000),
         ("gpt.html", 1_500_000),
+        ("vector.html", 900_000),
     ],
 )
 def test_finished_pages_are_small_and_need_nothing_else(name: str, limit: int) -> None:

@@ -186,6 +186,9 @@ def test_the_site_builds_without_a_warning(site: Path) -> None:
     assert "download" not in "".join(re.findall(r"<a [^>]*see/[^>]*>", english + chinese))
     assert re.search(r'<html[^>]* lang="zh"', chinese)
     assert re.search(r'<html[^>]* lang="en"', english)
+    for page in (site / "book").glob("[01]*.html"):
+        formulas = re.findall(r"<math.*?</math>", page.read_text(encoding="utf-8"), re.DOTALL)
+        assert "popovertarget" not in "".join(formulas), page.name
     chapter = (site / "book" / "06-positions.zh.html").read_text(encoding="utf-8")
     side_bar, _, text = chapter.partition("<article")
     prose = re.sub(r"<pre.*?</pre>", "", text, flags=re.DOTALL)
