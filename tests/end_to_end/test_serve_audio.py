@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from helpers.served import Served, library
+from helpers.served import Served, library, served
 from transduce import load
 from transduce.errors import CancelledError
 from transduce.serve.calls import RequestError
@@ -23,7 +24,9 @@ pytest.importorskip("soundfile")
 
 from helpers.audio import encoded, noise  # noqa: E402
 from helpers.served_runs import speech_run  # noqa: E402
+from helpers.speakers import weights_file  # noqa: E402
 from helpers.tunes import RATE, tune  # noqa: E402
+from transduce.runs.importing import import_run  # noqa: E402
 from transduce.speech.segments import Segment, written  # noqa: E402
 
 
@@ -180,3 +183,37 @@ def test_no_client_chooses_a_path(listening: Served, tmp_path: Path, recording: 
         status, answer = listening.ask("/v1/chat/completions", {**chat, "stream": stream})
         assert status == 400 or "/v1/audio/transcriptions" in answer
         assert "/v1/audio/transcriptions" in str(answer)
+
+
+@pytest.mark.system
+def test_who_spoke(run: Path, recording: bytes, tmp_path: Path) -> None:
+    encoder = import_run(weights_file(tmp_path / "pretrained.pt"), tmp_path / "voices")
+    file = ("a.flac", recording)
+    with (
+        served(run, "--speakers", encoder) as server,
+        openai.OpenAI(api_key="x", base_url=f"{server.url}/v1", max_retries=0) as client,
+    ):
+        ask = partial(
+            client.audio.transcriptions.create,
+            file=file,
+            model="gpt-4o-transcribe-diarize",
+            response_format="diarized_json",
+            chunking_strategy="auto",
+        )
+        answer, events = ask(), [*ask(stream=True)]
+        with pytest.raises(openai.BadRequestError, match="known_speaker_names is not"):
+            ask(known_speaker_names=["Ann"])
+    assert type(answer).__name__ == "TranscriptionDiarized" and len(answer.segments) >= 3
+    assert all(segment.speaker in "ABC" for segment in answer.segments)
+    assert joined_lines([segment.text for segment in answer.segments]) == answer.text
+    *parts, done = events
+    assert [part.text for part in parts] == [segment.text for segment in answer.segments]
+    assert [part.speaker for part in parts] == [segment.speaker for segment in answer.segments]
+    assert done.type == "transcript.text.done" and done.text == answer.text
+
+
+def test_an_encoder_is_needed(client: Any, recording: bytes) -> None:
+    with pytest.raises(openai.BadRequestError, match="needs a server with --speakers ENCODER"):
+        client.audio.transcriptions.create(
+            file=("a.flac", recording), model="tunes-run", response_format="diarized_json"
+        )

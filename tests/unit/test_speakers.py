@@ -1,6 +1,4 @@
-"""Speakers of synthesis: each keeps its pitch; choice by name; fine-tuning with others."""
-
-from __future__ import annotations
+"""Who spoke: the imported encoder, clusters, and speakers of segments."""
 
 import json
 from pathlib import Path
@@ -10,96 +8,144 @@ import numpy as np
 import pytest
 import torch
 
-import transduce
-from helpers.tunes import RATE, TONES, durations_recipe, write_tunes
-from transduce import DataError, SettingError
-from transduce.errors import InputError
-from transduce.loading import Run
-from transduce.settings.sections import apply_overrides
-from transduce.speech.spoken import Speech
-from transduce.training.weights import read_tensors
-
-SPEAKERS = {"high": 1.0, "low": 0.5}
-VECTORS = "front_end.segments.weight"
-
-
-def settings(train: dict[str, Any], *overrides: str) -> dict[str, Any]:
-    return apply_overrides(durations_recipe(train, 200, 10), overrides)
+from helpers.audio import encoded, noise, saved
+from helpers.speakers import weights_file
+from helpers.tunes import RATE, tune
+from transduce import load
+from transduce.cli.main import main
+from transduce.decoding.options import DecodingOptions
+from transduce.errors import DataError, RunError, SettingError
+from transduce.runs.importing import import_run
+from transduce.speech.features import VoiceMel
+from transduce.speech.segments import Segment, Word, written
+from transduce.speech.speakers import SpeakerEncoder, Speakers, SpokenBy, clusters_of
+from transduce.speech.windows import AudioPiece
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    directory = tmp_path_factory.mktemp("speakers")
-    tunes = write_tunes(directory / "tunes", 160, speakers=SPEAKERS)
-    return transduce.load(transduce.train(settings(tunes), directory / "run")[0], "cpu")
+class Pitches:
+    """An encoder that hears the louder half of the spectrum."""
+
+    mel = VoiceMel()
+
+    def windows_of(self, piece: AudioPiece, rate: int) -> tuple[list[int], Any]:
+        n = max(1, round((piece.end - piece.start) * 100))
+        firsts = [*range(0, max(1, n - 159), 40)]
+        rows = []
+        for first in firsts:
+            part = piece.samples[first * rate // 100 : (first + 160) * rate // 100]
+            power = np.abs(np.fft.rfft(part)) ** 2
+            edge = len(power) * 2 * 800 // rate
+            rows.append([power[:edge].sum(), power[edge:].sum()])
+        vectors = np.array(rows, np.float32)
+        return firsts, vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
-def pitch(speech: Speech) -> float:
-    """Frequency of the strongest component, in Hz."""
-    spectrum = np.abs(np.fft.rfft(speech.samples))
-    return float(spectrum.argmax() * RATE / len(speech.samples))
+def told_apart(number: int = 0) -> Speakers:
+    encoder: Any = Pitches()
+    return Speakers(encoder, number)
 
 
-def test_each_speaker_keeps_the_pitch(run: Run) -> None:
-    assert run.predictor.facts()["speakers"] == ["high", "low"]
-    for letter in "bcd":
-        text = letter * 4
-        spoken = {name: run.speak(text, speaker=name) for name in SPEAKERS}
-        for name, factor in SPEAKERS.items():
-            assert pitch(spoken[name]) == pytest.approx(factor * TONES[letter], rel=0.2), name
-        assert spoken["low"].fields()["speaker"] == "low"
-        torch.testing.assert_close(run.speak(text).frames, spoken["high"].frames)
-        by_input = list(run.predict([(text, "low"), (text, ""), (text, "high")]))
-        for speech, name in zip(by_input, ("low", "high", "high"), strict=True):
-            torch.testing.assert_close(speech.frames, spoken[name].frames, atol=1e-4, rtol=1e-4)  # type: ignore[attr-defined]
-    scores = run.evaluate("valid").other_scores
-    assert scores["mel-cepstral-distortion"] < 12 and 80 < scores["length-ratio"] < 120
-    assert run.explain(("cab", "low")).inputs["speaker"] == "low"
+def voice(pitch: float, seconds: float, start: float) -> AudioPiece:
+    times = np.arange(round(seconds * RATE)) / RATE
+    samples = np.sin(2 * np.pi * pitch * times).astype(np.float32)
+    return AudioPiece(start, start + seconds, samples)
 
 
-def test_unknown_speakers(run: Run) -> None:
-    with pytest.raises(SettingError, match=r"'x' is unknown; the run has 'high', 'low'$"):
-        run.speak("ab", speaker="x")
-    right, wrong = run.attempt([("ab", "low"), ("ab", "x")])
-    assert isinstance(right, Speech)
-    assert isinstance(wrong, InputError) and wrong.reason.startswith("speaker 'x' is unknown")
+def test_an_imported_encoder_computes_as_in_pytorch(tmp_path: Path) -> None:
+    file = weights_file(tmp_path / "pretrained.pt")
+    encoder = SpeakerEncoder(import_run(file, tmp_path / "voices"))
+    state = torch.load(file)["model_state"]
+    lstm, linear = torch.nn.LSTM(40, 256, 3), torch.nn.Linear(256, 256)
+    lstm.load_state_dict({k[5:]: v for k, v in state.items() if k.startswith("lstm")})
+    linear.load_state_dict({k[7:]: v for k, v in state.items() if k.startswith("linear")})
+    windows = np.random.default_rng(0).standard_normal((3, 20, 40)).astype(np.float32)
+    with torch.inference_mode():
+        (_, (hidden, _)) = lstm(torch.from_numpy(windows).transpose(0, 1))
+        expected = torch.nn.functional.normalize(linear(hidden[-1]).relu(), dim=-1)
+    assert np.allclose(encoder(windows), expected.numpy(), atol=1e-5)
+    piece = AudioPiece(0.0, 0.5, np.random.default_rng(1).standard_normal(4000).astype("f4"))
+    firsts, vectors = encoder.windows_of(piece, 8000)
+    assert firsts == [0] and np.linalg.norm(vectors) == pytest.approx(1, abs=1e-4)
 
 
-def test_other_speakers_in_fine_tuning(run: Run, tmp_path: Path) -> None:
-    """A new voice begins between the others, which keep their vectors."""
-    tunes = write_tunes(tmp_path / "tunes", 60, speakers={"new": 0.7})
-    recipe = settings(tunes, "training.steps=1", "training.schedule.peak=1e-9")
-    recipe |= {"fine_tune": {"run": str(run.path)}}
-    del recipe["audio"], recipe["model"]
-    tuned = transduce.load(transduce.train(recipe, tmp_path / "run")[0], "cpu")
-    assert tuned.predictor.facts()["speakers"] == ["new", "high", "low"]
-    base = read_tensors(run.path / "weights.safetensors")[VECTORS]
-    vectors = read_tensors(tuned.path / "weights.safetensors")[VECTORS]
-    torch.testing.assert_close(vectors, torch.stack([base.mean(0), *base]), atol=1e-6, rtol=0)
-    torch.testing.assert_close(
-        tuned.speak("abc", speaker="low").frames, run.speak("abc", speaker="low").frames,
-        atol=1e-4, rtol=1e-4,
-    )  # fmt: skip
-    unnamed = write_tunes(tmp_path / "unnamed", 60)
-    with pytest.raises(DataError, match=r"0000\.wav has no speaker, and others have"):
-        transduce.train(recipe | {"data": {"train": unnamed}}, tmp_path / "other")
+def test_what_is_no_encoder_is_refused(tmp_path: Path) -> None:
+    odd = weights_file(tmp_path / "odd.pt", **{"linear.bias": torch.zeros(3)})
+    with pytest.raises(DataError, match=r"linear.bias has shape \(3,\), not \(256,\)"):
+        import_run(odd, tmp_path / "voices")
+    assert not (tmp_path / "voices").exists()
+    with pytest.raises(RunError, match="import an encoder of speakers"):
+        SpeakerEncoder(tmp_path)
+    with pytest.raises(SettingError, match="give 1 to 26"):
+        told_apart(27)
 
 
-def test_a_single_speaker_is_no_choice(tmp_path: Path) -> None:
-    tunes = write_tunes(tmp_path / "tunes", 60, speakers={"one": 1.0})
-    recipe = settings(tunes, "training.steps=1", "training.schedule.warmup_steps=1")
-    single = transduce.load(transduce.train(recipe, tmp_path / "run")[0], "cpu")
-    assert single.predictor.inputs == ("text",) and not (single.path / "speakers.json").exists()
-    with pytest.raises(SettingError, match="a single voice"):
-        single.speak("ab", speaker="one")
+def test_clusters() -> None:
+    angles = np.array([0.0, 0.1, 1.2, 1.3, 0.05])
+    alike = np.cos(angles[:, None] - angles)
+    assert sorted(map(sorted, clusters_of(alike, 0.9))) == [[0, 1, 4], [2, 3]]
+    assert len(clusters_of(alike, 0.9, 4)) == 4
+    assert [sorted(c) for c in clusters_of(alike, -1)] == [[0, 1, 2, 3, 4]]
+    rng = np.random.default_rng(0)
+    vectors = rng.standard_normal((40, 3))
+    alike = vectors @ vectors.T
+    for cluster in clusters_of(alike, 0.5):  # every pair of clusters is less alike
+        others = [other for other in clusters_of(alike, 0.5) if other != cluster]
+        assert all(alike[np.ix_(cluster, other)].mean() < 0.5 for other in others)
 
 
-def test_attention_takes_speakers_too(tmp_path: Path) -> None:
-    tunes = write_tunes(tmp_path / "tunes", 60, speakers=SPEAKERS)
-    small = {"n_layers": 1, "n_heads": 2, "d_ff": 32}
-    recipe = settings(tunes, "training.steps=3", "training.schedule.warmup_steps=1")
-    recipe["model"] = {"kind": "attention", "d_model": 16, "encoder": small, "decoder": small}
-    run = transduce.load(transduce.train(recipe, tmp_path / "run")[0], "cpu")
-    assert json.loads((run.path / "speakers.json").read_text()) == ["high", "low"]
-    assert not run.speak("ab", speaker="low").frames.equal(run.speak("ab").frames)
-    assert run.explain(("ab", "low")).answer == run.speak("ab", speaker="low").text
+@pytest.mark.parametrize("number", [0, 2])
+def test_speakers_take_turns(number: int) -> None:
+    spoken_by = SpokenBy(told_apart(number), RATE)
+    pieces = [voice(200, 5, 0), voice(1500, 5, 6), voice(210, 5, 12)]
+    assert [*spoken_by.noting(pieces)] == pieces
+    assert [turn.speaker for turn in spoken_by.turns()] == [0, 1, 0]
+    assert [turn.end for turn in spoken_by.turns()] == [5, 11, 17]
+    words = (Word("one", 0.5, 3, 0.0), Word("two,", 6.5, 8, 0.0), Word("three", 8.1, 9, 0.0))
+    segments = [
+        Segment(0, 9, "One two, three", words=words),
+        Segment(12, 17, "four"),
+        Segment(14, 15, "", guard="made-up", dropped="x"),
+    ]
+    named = [*spoken_by.named(segments)]
+    assert [(s.speaker, s.text) for s in named] == [
+        ("A", "One"), ("B", "two, three"), ("A", "four"), ("", ""),
+    ]  # fmt: skip
+    assert [(s.start, s.end) for s in named[:2]] == [(0, 3), (6.5, 9)]
+    assert not SpokenBy(told_apart(), RATE).turns()
+
+
+def test_a_single_speaker_is_one() -> None:
+    spoken_by = SpokenBy(told_apart(), RATE)
+    list(spoken_by.noting([voice(200, 0.5, 0), voice(220, 3, 1)]))
+    assert {turn.speaker for turn in spoken_by.turns()} == {0}
+
+
+def test_speakers_in_every_format() -> None:
+    segments = [Segment(0, 1, "So & so.", speaker="A"), Segment(1, 2, "Yes.", speaker="B")]
+    texts = {form: "".join(written(segments, form, "")) for form in ("txt", "srt", "vtt", "jsonl")}  # type: ignore[arg-type]
+    assert texts["txt"] == "A: So & so.\nB: Yes.\n"
+    assert "\nA: So & so.\n" in texts["srt"]
+    assert "\n<v A>So &amp; so.\n" in texts["vtt"]
+    records = [json.loads(line) for line in texts["jsonl"].splitlines()]
+    assert [record["speaker"] for record in records] == ["A", "B"]
+
+
+def test_transcripts_have_speakers(tunes_path: Path, tmp_path: Path) -> None:
+    quiet = noise(1, RATE, 3, 0.003)
+    samples = np.concatenate([quiet, tune("abe" * 3, 0), quiet, tune("dca" * 3, 1), quiet])
+    run = load(tunes_path, "cpu")
+    plain = run.transcriber(DecodingOptions(beam_size=1))
+    transcriber = run.transcriber(DecodingOptions(beam_size=1), speakers=told_apart(1))
+    expected = [(s.start, s.text) for s in plain.transcribe([samples])]
+    named = [*transcriber.transcribe([samples])]
+    assert [(s.start, s.text) for s in named] == expected
+    assert {s.speaker for s in named} == {"A"}
+    file = saved(tmp_path / "a.wav", encoded(samples, RATE))
+    with pytest.raises(SettingError, match="channels are transcribed in turn"):
+        list(transcriber.transcribe_channels(file))
+    voices = import_run(weights_file(tmp_path / "pretrained.pt"), tmp_path / "voices")
+    common = ["transcribe", str(tunes_path), str(file)]
+    assert main([*common, "--speakers", str(voices), "--n-speakers", "2"]) == 0
+    assert main([*common, "--n-speakers", "2"]) == 2
+    assert main([*common, "--speakers", str(tmp_path)]) == 1
+    assert main([*common, "--speakers", str(voices), "--channel", "each"]) == 2

@@ -110,8 +110,9 @@ def import_(
     directory
         Local model directory, as written by `save_pretrained` or downloaded as a repository, with a
         model.bin of CTranslate2, or with a model (.npz, .bin) and a vocabulary (.spm) of Marian; or
-        a checkpoint of OpenNMT-py (.pt), beside its SentencePiece model; or a .zip that a page of
-        `transduce page` saved.
+        a checkpoint of OpenNMT-py (.pt), beside its SentencePiece model; an encoder of
+        speakers (pretrained.pt of Resemblyzer), for `transcribe --speakers`; or a .zip that a page
+        of `transduce page` saved.
     run
         Run directory to create.
     overrides

@@ -80,6 +80,10 @@ def serve(
     if language_model is not None and not heard:
         raise SettingError("--language-model needs a run of speech recognition or translation")
 
+    if settings.speakers is not None:
+        from transduce.speech.speakers import SpeakerEncoder
+
+        SpeakerEncoder(settings.speakers)  # raises here, before a request does
     if settings.workers > 1 and machine.threads is None:
         share = max(1, available_cores() // settings.workers)
         machine = dataclasses.replace(machine, threads=share)

@@ -29,6 +29,7 @@ from transduce.runs.arguments import has_torch
 if TYPE_CHECKING:
     from transduce.loading import Run
     from transduce.speech.segments import Segment
+    from transduce.speech.speakers import Speakers
     from transduce.speech.spoken import Samples, Speech
     from transduce.speech.transcriber import Transcriber
 
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 FormatName = Literal["txt", "srt", "vtt", "tsv", "json", "jsonl"]
 Columns = Annotated[int, Parameter(validator=validators.Number(gte=8, lte=1000))]
 Lines = Annotated[int, Parameter(validator=validators.Number(gte=1, lte=10))]
+SpeakerCount = Annotated[int, Parameter(validator=validators.Number(gte=1, lte=26))]
 Rate = Annotated[int, Parameter(validator=validators.Number(gte=1000, lte=768_000))]
 
 
@@ -60,6 +62,8 @@ def transcribe(
     prompt: Annotated[str | None, Parameter(show_default=False)] = None,
     language_model: AuxiliaryModel = None,
     then: Annotated[Path | None, Parameter(show_default=False)] = None,
+    speakers: Annotated[Path | None, Parameter(show_default=False)] = None,
+    n_speakers: Annotated[SpeakerCount | None, Parameter(show_default=False)] = None,
     decoding: Decoding = AS_IN_RECIPE,
     machine: Machine = Machine(),
 ) -> int:
@@ -112,11 +116,18 @@ def transcribe(
     then
         Run of translation, which translates each segment: a cascade. In JSON "transcript" has the
         spoken words.
+    speakers
+        Imported encoder of speakers, to name who spoke: A, B, … in every format. The text then
+        comes at the end of a recording.
+    n_speakers
+        Number of speakers. Default: found by the encoder.
     """
     if words and form == "txt":
         raise SettingError("--words needs a format with times; add --format srt, vtt, tsv or json")
     if partial and (file or form not in ("txt", "jsonl") or then is not None):
         raise SettingError("--partial is for stdin and --format txt or jsonl, without --then")
+    if speakers is not None and (partial or channel == "each"):
+        raise SettingError("--speakers takes neither --partial nor --channel each; remove one")
     if rate is not None and file:
         raise SettingError("--rate applies to raw samples from stdin; remove it")
     for name, limit in (("line-length", max_line_length), ("lines", max_lines)):
@@ -128,9 +139,11 @@ def transcribe(
         model = machine.load_together(run, (), language_model)
         plain = model.transcriber()
         options = chosen_options(plain.recogniser, decoding)
-        timed = words or (form in ("srt", "vtt") and has_torch())
+        timed = words or ((form in ("srt", "vtt") or speakers is not None) and has_torch())
         translation = None if then is None else machine.load(then)
-        transcriber = model.transcriber(options, language, task, prompt, timed, translation)
+        transcriber = model.transcriber(
+            options, language, task, prompt, timed, translation, _speakers(speakers, n_speakers)
+        )
         writing = _Writing(transcriber, form, words, again, (max_line_length, max_lines))
         if not file:
             writing.write(out, _from_stdin(transcriber, rate, numbers, partial), STDIN)
@@ -138,6 +151,17 @@ def transcribe(
         for path, target in outputs:
             writing.one(path, target, out, numbers)
     return 1 if writing.failed else 0
+
+
+def _speakers(encoder: Path | None, number: int | None) -> Speakers | None:
+    """Settings of who spoke; None without an encoder.  Raises SettingError."""
+    if encoder is None:
+        if number is not None:
+            raise SettingError("--n-speakers describes speakers; add --speakers ENCODER")
+        return None
+    from transduce.speech.speakers import SpeakerEncoder, Speakers
+
+    return Speakers(SpeakerEncoder(encoder), number or 0)
 
 
 class _Writing:

@@ -14,6 +14,7 @@ from transduce.interop.models import import_directory
 from transduce.interop.new_language import NewLanguage, with_language
 from transduce.interop.packed import plain_files
 from transduce.interop.read import ImportedModel
+from transduce.interop.speaker_encoder import SPEAKERS, read_speaker_encoder
 from transduce.interop.voice import read_voice
 from transduce.recipes import flat_settings, parse_recipe, read_recipe, with_overrides
 from transduce.runs.directory import (
@@ -65,6 +66,8 @@ def import_run(
     _check_free(path, overwrite)
     if source.suffix == ".onnx":
         return _import_voice(source, path, overrides)
+    if source.suffix == ".pt" and (encoder := read_speaker_encoder(source)) is not None:
+        return _import_speakers(source, path, encoder)
     with unpacked(source) as files:
         if not (files / "recipe.toml").is_file():
             with plain_files(source) as plain:
@@ -115,6 +118,16 @@ def _import_voice(source: Path, path: Path, overrides: Iterable[str]) -> Path:
         write_text(aside / "README.md", f"# {path.name}\n\nA voice of Piper, from {source.name}.\n")
         _check_whole(recipe, aside, source)
         _put(aside, path, recipe)
+    return path
+
+
+def _import_speakers(source: Path, path: Path, weights: dict[str, Any]) -> Path:
+    """An encoder of speakers, by its weights, for `--speakers`."""
+    with written_aside(path) as aside:
+        write_weights(aside / SPEAKERS, weights)
+        card = f"# {path.name}\n\nAn encoder of speakers, from {source.name}.\n"
+        write_text(aside / "README.md", card)
+        aside.rename(path)
     return path
 
 

@@ -39,6 +39,8 @@ class ServeSettings:
     """Serve /metrics for Prometheus."""
     no_files: bool = False
     """Refuse /translate_file."""
+    speakers: Path | None = None
+    """Imported encoder of speakers, for recordings in the format diarized_json."""
     pass_through: bool = False
     """Answer pairs that no run translates with the text itself, named untranslated, in place of
     status 400. Weblate saves its settings only where English to German is answered."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from transduce.errors import CancelledError, RunError, SettingError, TransduceError, needing_torch
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from transduce.localise.projection import Links
     from transduce.speech.audio import Samples
     from transduce.speech.segments import Segment
+    from transduce.speech.speakers import Speakers
     from transduce.speech.spoken import Speech
     from transduce.speech.transcriber import Transcriber
     from transduce.tasks.task import Prediction
@@ -35,7 +38,7 @@ class ToTranscribe(NamedTuple):
     """A recording to transcribe, or to translate.
 
     language, prompt, words: as in `Run.transcriber`; of a model without a prompt they are ignored.
-    hotwords: as in `DecodingOptions`.
+    hotwords: as in `DecodingOptions`.  speakers: encoder that tells them apart, if any.
     """
 
     audio: bytes
@@ -44,6 +47,15 @@ class ToTranscribe(NamedTuple):
     prompt: str = ""
     words: bool = False
     hotwords: tuple[str, ...] = ()
+    speakers: Path | None = None
+
+
+@functools.cache
+def _speakers(encoder: Path) -> Speakers:
+    """Speakers of a number to be found, by an encoder that is loaded once."""
+    from transduce.speech.speakers import SpeakerEncoder, Speakers
+
+    return Speakers(SpeakerEncoder(encoder))
 
 
 class Worker:
@@ -138,15 +150,17 @@ class Worker:
         yield length / transcriber.rate
 
     def _transcriber(self, recording: ToTranscribe, options: DecodingOptions | None) -> Transcriber:
-        _, task, language, text, words, _ = recording
+        _, task, language, text, words, _, encoder = recording
+        speakers = None if encoder is None else _speakers(encoder)
         recipe = self.run.recipe
         prompt = getattr(recipe, "prompt", None)
         if prompt is not None:
             language = language if prompt.language else ""
-            return self.run.transcriber(options, language or None, task, text or None, words)
+            asked = language or None, task, text or None, words
+            return self.run.transcriber(options, *asked, speakers=speakers)
         if task == "translate" and recipe.task != "speech-translation":
             raise SettingError("this model does not translate; use /v1/audio/transcriptions")
-        return self.run.transcriber(options)
+        return self.run.transcriber(options, speakers=speakers)
 
     def speak(self, text: str, speed: float | None, voice: str) -> Speech:
         """The speech of a text, with durations divided by `speed`.  Raises TransduceError.

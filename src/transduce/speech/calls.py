@@ -15,6 +15,7 @@ from transduce.runs.run import LoadedRun
 if TYPE_CHECKING:
     from transduce.speech.features import Mel
     from transduce.speech.segments import Segment
+    from transduce.speech.speakers import Speakers
     from transduce.speech.spoken import Speech
     from transduce.speech.transcriber import Transcriber
 
@@ -45,17 +46,19 @@ class SpeechCalls(LoadedRun):
         prompt: str | None = None,
         words: bool = False,
         then: LoadedRun | None = None,
+        speakers: Speakers | None = None,
     ) -> Iterator[Segment]:
         """Segments of a recording of any length, lazily, with their times.
 
-        audio: a file, or its bytes.  options, language, task, prompt, words and then are as in
-        `transcriber`.  Raises DataError, while reading, for no recording.
+        audio: a file, or its bytes.  options, language, task, prompt, words, then and speakers are
+        as in `transcriber`.  Raises DataError, while reading, for no recording.
 
         >>> for segment in run.transcribe("talk.wav", words=True):
         ...     print(segment.start, segment.text)
         """
         file = audio if isinstance(audio, bytes) else Path(audio)
-        return self.transcriber(options, language, task, prompt, words, then).transcribe_file(file)
+        transcriber = self.transcriber(options, language, task, prompt, words, then, speakers)
+        return transcriber.transcribe_file(file)
 
     def transcriber(
         self,
@@ -65,6 +68,7 @@ class SpeechCalls(LoadedRun):
         prompt: str | None = None,
         words: bool = False,
         then: LoadedRun | None = None,
+        speakers: Speakers | None = None,
     ) -> Transcriber:
         """A transcriber of long recordings, for a run that takes recordings.
 
@@ -72,8 +76,9 @@ class SpeechCalls(LoadedRun):
         language or "auto", "transcribe" or "translate". prompt: text before the recording; outputs
         follow its names and spelling. By default all are the recipe's. words: give the times of
         words. then: a run of translation, for segments with its translations and the spoken words
-        as transcripts. Raises RunError for a run that does not take recordings, SettingError for
-        options that the model lacks.
+        as transcripts. speakers: tell them apart, by an imported encoder; segments come at the end,
+        and are cut where the speaker changes if words have times. Raises RunError for a run that
+        does not take recordings, SettingError for options that the model lacks.
 
         >>> transcriber = run.transcriber(language="de", prompt="Herr Grün")
         >>> segments = list(transcriber.transcribe_file(Path("talk.wav")))
@@ -85,7 +90,7 @@ class SpeechCalls(LoadedRun):
 
         recogniser: Any = predictor
         translate = None if then is None else then.translator.texts_of
-        return Transcriber(recogniser, options, language, task, prompt, words, translate)
+        return Transcriber(recogniser, options, language, task, prompt, words, translate, speakers)
 
     @property
     def synthesiser(self) -> CanSpeak:

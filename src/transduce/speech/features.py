@@ -162,6 +162,24 @@ class WhisperMel(Features):
         return raised
 
 
+class VoiceMel(WhisperMel):
+    """Mel energies of an encoder of speakers, as Whisper's without the logarithm and the window of
+    30 s."""
+
+    window_samples = 0
+
+    def __init__(self) -> None:
+        super().__init__(40)
+
+    def of_windows(self, windows: NDArray[np.float32]) -> Frames:
+        """Frames (t, f) of windows (t, width)."""
+        return self._bank(_power(windows * self._window, self.width))
+
+    def finish(self, frames: Frames) -> Frames:
+        """The frames as they are."""
+        return frames
+
+
 class Mel(Features):
     """Log mel magnitudes for synthesis: 50 ms every 12.5 ms, in a transform of 64 ms at 16 kHz."""
 

@@ -83,6 +83,8 @@ class Segment:
     """Number of the channel from 1, where channels are transcribed in turn."""
     language: str = ""
     """Code of the spoken language, of a model that is given it or detects it."""
+    speaker: str = ""
+    """Name of the speaker, A for the first, where speakers are told apart."""
     partial: bool = False
     """True for the certain words of a piece that goes on."""
 
@@ -108,6 +110,8 @@ class Segment:
             record["no_speech"] = round(self.no_speech, SEGMENT_PLACES)
         if self.channel is not None:
             record["channel"] = self.channel
+        if self.speaker:
+            record["speaker"] = self.speaker
         if self.language:
             record["language"] = self.language
         if words and self.words:
@@ -140,7 +144,7 @@ def as_subtitles(segment: Segment, layout: SubtitleLayout = USUAL_LAYOUT) -> Ite
     Without words of the same text, times are by the share of characters.
     """
     seconds = segment.end - segment.start
-    shown, bare = _shown(segment), dataclasses.replace(segment, channel=None)
+    shown, bare = _shown(segment), dataclasses.replace(segment, channel=None, speaker="")
     n_parts = math.ceil(
         max(width(shown) / (layout.lines * layout.columns), seconds / SEGMENT_LONGEST)
     )
@@ -151,7 +155,8 @@ def as_subtitles(segment: Segment, layout: SubtitleLayout = USUAL_LAYOUT) -> Ite
         yield segment
         return
     for part in _timed(bare, parts):
-        yield from as_subtitles(dataclasses.replace(part, channel=segment.channel), layout)
+        whole = dataclasses.replace(part, channel=segment.channel, speaker=segment.speaker)
+        yield from as_subtitles(whole, layout)
 
 
 def _timed(segment: Segment, parts: Sequence[str]) -> Iterator[Segment]:
@@ -221,6 +226,8 @@ def _vtt(subtitles: Iterable[tuple[Segment, str]]) -> Iterator[str]:
     yield "WEBVTT\n\n"
     for segment, lines in subtitles:
         text = lines.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+        if segment.speaker:
+            text = f"<v {segment.speaker}>{text.removeprefix(f'{segment.speaker}: ')}"
         yield f"{clock(segment.start, '.')} --> {clock(segment.end, '.')}\n{text}\n\n"
 
 
@@ -255,9 +262,9 @@ WRITERS: Mapping[Format, Callable[[Iterable[Segment], str, bool], Iterator[str]]
 
 
 def _shown(segment: Segment) -> str:
-    """Text of a segment on a single line, after its channel, if any."""
+    """Text of a segment on a single line, after its speaker or channel, if any."""
     text = " ".join(segment.text.split())
-    return text if segment.channel is None else f"{segment.channel}: {text}"
+    return f"{name}: {text}" if (name := segment.speaker or segment.channel) else text
 
 
 def clock(seconds: float, point: str) -> str:

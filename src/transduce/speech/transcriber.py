@@ -16,7 +16,7 @@ from transduce.decoding.backend import Decoded
 from transduce.decoding.hypotheses import Hypothesis
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.session import Prepared
-from transduce.errors import needing_torch
+from transduce.errors import SettingError, needing_torch
 from transduce.metrics.error_rates import edit_distance
 from transduce.speech.agreement import AgreedWords
 from transduce.speech.audio import Excerpt, Samples, audio_blocks, channels_of
@@ -25,6 +25,7 @@ from transduce.speech.languages import SpokenLanguages, noted
 from transduce.speech.prompt import Encoded, Source, TimedTokens, prompt_with, timed_tokens
 from transduce.speech.recogniser import Recogniser
 from transduce.speech.segments import Segment, words_of
+from transduce.speech.speakers import Speakers, SpokenBy
 from transduce.speech.windows import FILLED, AudioPiece, Window, sound_pieces, windows_of
 from transduce.support.work import chunks
 from transduce.tasks.predictors import decode_line
@@ -64,12 +65,14 @@ class Transcriber:
         prompt: str | None = None,
         words: bool = False,
         then: Callable[[Sequence[str]], Iterable[str]] | None = None,
+        speakers: Speakers | None = None,
     ) -> None:
         """options: for decoding.  language, task, prompt: of an imported Whisper, as in
         `Run.transcriber`.  The recipe's by default.
 
         words: times of words by an imported Whisper too, at the cost of a pass of its decoder.
         then: translates texts, which become the transcripts of the segments.
+        speakers: tell them apart; segments then come at the end of a recording.
 
         Raises SettingError for a wrong prompt.
         """
@@ -81,6 +84,7 @@ class Transcriber:
         self.rate = recogniser.recipe.audio.rate
         self.words = words
         self.then = then
+        self.speakers = speakers
         self.guarded = recogniser.recipe.prompt is not None
         self.together = WINDOWS if recogniser.extractor.window_samples else TOGETHER
 
@@ -98,8 +102,10 @@ class Transcriber:
     def transcribe_channels(self, file: Path | bytes, location: str = "") -> Iterator[Segment]:
         """Segments of each channel, transcribed in turn, by their times.
 
-        location, errors: as in `audio_blocks`.
+        location, errors: as in `audio_blocks`.  Raises SettingError where speakers are told apart.
         """
+        if self.speakers is not None:
+            raise SettingError("channels are transcribed in turn; speakers are not told apart then")
         segments = []
         for channel in range(channels_of(file, location)):
             for segment in self.transcribe_file(file, location, channel):
@@ -118,6 +124,17 @@ class Transcriber:
         called between the steps of a search, which it ends with a CancelledError.
         """
         pieces = sound_pieces(blocks, self.rate, self.longest)
+        if self.speakers is None:
+            yield from self._of_pieces(pieces, live, cancelled)
+        else:
+            spoken_by = SpokenBy(self.speakers, self.rate)
+            segments = [*self._of_pieces(spoken_by.noting(pieces), live, cancelled)]
+            yield from spoken_by.named(segments)
+
+    def _of_pieces(
+        self, pieces: Iterable[AudioPiece], live: bool, cancelled: Callable[[], bool]
+    ) -> Iterator[Segment]:
+        """Segments of pieces, as of `transcribe`."""
         first, recogniser = 0, self.recogniser
         languages = SpokenLanguages(recogniser)
         packed = 0.0 if live or not recogniser.prompt.times else FILLED

@@ -7,6 +7,7 @@ import io
 import math
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from starlette.requests import Request
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from transduce.speech.spoken import Speech
 
 
-FORMATS = ("json", "text", "srt", "vtt", "verbose_json")
+FORMATS = ("json", "text", "srt", "vtt", "verbose_json", "diarized_json")
 GRANULARITIES = ("segment", "word")
 Task = Literal["transcribe", "translate"]
 FRAMES_A_SECOND = 100
@@ -56,10 +57,12 @@ def read_transcription(fields: Fields, task: Task) -> TranscriptionRequest:
             raise invalid(f"timestamp_granularities: {text!r} is neither segment nor word")
     for text in _repeated(fields, "include"):
         raise invalid(f"include: {text!r} is not answered; leave it out")
+    if _repeated(fields, "known_speaker_names"):
+        raise invalid("known_speaker_names is not answered; leave it out")
     stream = fields.text("stream", "false").lower()
     if stream not in ("true", "false"):
         raise invalid("stream is not true or false")
-    words = form in ("srt", "vtt") or "word" in granularities
+    words = form in ("srt", "vtt", "diarized_json") or "word" in granularities
     language, prompt = fields.text("language", ""), fields.text("prompt", "")
     hotwords = tuple(_repeated(fields, "hotwords"))
     recording = ToTranscribe(audio, task, language, prompt, words, hotwords)
@@ -99,6 +102,10 @@ class Transcriptions:
         run = (await choose_model(service, name)).run
         if run is None or run.inputs != AUDIO:
             raise invalid(f"model {order.model!r} takes no recordings")
+        if order.form == "diarized_json":
+            if (encoder := service.settings.speakers) is None:
+                raise invalid("diarized_json needs a server with --speakers ENCODER")
+            order = replace(order, recording=order.recording._replace(speakers=encoder))
         if order.stream:
             return streamed(request, service, lambda call: self._events(order, call), error)
         segments: list[Segment] = []
@@ -147,6 +154,9 @@ class Transcriptions:
             return PlainTextResponse("".join(written(segments, form, "", words)))
         usage = {"type": "duration", "seconds": math.ceil(seconds)}
         answer: dict[str, Any] = {"text": text, "usage": usage}
+        if order.form == "diarized_json":
+            answer |= {"task": order.recording.task, "duration": seconds}
+            answer["segments"] = [*map(_spoken, count(), segments)]
         if order.form == "verbose_json":
             spoken = next((segment.language for segment in segments), "") or "unknown"
             answer |= {"task": order.recording.task, "language": spoken, "duration": seconds}
@@ -184,19 +194,36 @@ class Transcriptions:
 
     async def _events(self, order: TranscriptionRequest, call: Call) -> AsyncIterator[str]:
         """Server-sent events: a part of the text for each segment, then all of it."""
-        text = ""
+        text, numbers = "", count()
         async for part in self._service.transcribe(order.model, order.recording, call):
             if isinstance(part, float) or not part.text:
                 continue
             longer = joined_lines([text, part.text])
-            yield event({"type": "transcript.text.delta", "delta": longer[len(text) :]})
+            if order.form == "diarized_json":
+                yield event(_spoken(next(numbers), part))
+            else:
+                yield event({"type": "transcript.text.delta", "delta": longer[len(text) :]})
             text = longer
         yield event({"type": "transcript.text.done", "text": text})
 
 
+def _spoken(number: int, segment: Segment) -> dict[str, Any]:
+    """A segment with its speaker."""
+    fields = {"id": f"seg_{number}", "start": segment.start, "end": segment.end}
+    said = {"speaker": segment.speaker, "text": segment.text}
+    return {"type": "transcript.text.segment", **fields, **said}
+
+
 SYNTHESIS = "speech-synthesis"
 RECOGNITION = ("speech-recognition", "speech-translation")
-USUAL = ("whisper-1", "gpt-4o-transcribe", "gpt-4o-mini-transcribe", "tts-1", "tts-1-hd")
+USUAL = (
+    "whisper-1",
+    "gpt-4o-transcribe",
+    "gpt-4o-mini-transcribe",
+    "gpt-4o-transcribe-diarize",
+    "tts-1",
+    "tts-1-hd",
+)
 """Names that clients have by default."""
 
 
