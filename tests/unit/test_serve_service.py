@@ -20,6 +20,7 @@ import transduce
 from helpers.waiting import wait_for
 from transduce import RunError, SettingError
 from transduce.localise.document import Record
+from transduce.runs.importing import import_run
 from transduce.serve import service as service_module
 from transduce.serve.calls import Call, RequestError
 from transduce.serve.runs import RunSpec, read_specs
@@ -226,14 +227,16 @@ def loaded(service: Service) -> list[str]:
     return sorted(name for name, queue in service._queues.items() if queue.run is not None)
 
 
+@pytest.mark.system
 def test_runs_of_a_folder_are_loaded_when_needed_and_leave_for_others(
-    models: Path, monkeypatch: pytest.MonkeyPatch
+    models: Path, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     specs = read_specs([models])
     texts = ["abc", "de ab"]
-    expected = {
-        spec.pairs[0]: [load(spec.path).translate(text).text for text in texts] for spec in specs
-    }
+    alone = import_run(models / "enpt", tmp_path_factory.mktemp("alone") / "run")
+    runs = {spec.pairs[0]: load(alone if spec.origin else spec.path) for spec in specs}
+    expected = {pair: [run.translate(text).text for text in texts] for pair, run in runs.items()}
+    imported = next(spec.path for spec in specs if spec.origin)
     monkeypatch.setattr(service_module, "run_bytes", lambda path: 1_000_000)
     service = Service(specs, load, ServeSettings(memory=2))
 
@@ -244,9 +247,9 @@ def test_runs_of_a_folder_are_loaded_when_needed_and_leave_for_others(
     async def scenario(service: Service) -> None:
         assert service.ready and loaded(service) == []
         assert set(service.languages.codes) == {"en", "pt", "de", "fr"} and loaded(service) == []
-        assert all(model.ready for model in service.models())
+        assert all(model.ready for model in service.models()) and not imported.exists()
         await translated("en", "pt")
-        assert loaded(service) == ["en-pt"]
+        assert loaded(service) == ["en-pt"] and imported.is_dir()
         await translated("pt", "de")
         await translated("en", "pt")
         await translated("de", "fr")
@@ -258,6 +261,7 @@ def test_runs_of_a_folder_are_loaded_when_needed_and_leave_for_others(
     over(service, scenario)
 
 
+@pytest.mark.system
 def test_without_a_bound_runs_of_a_folder_stay(models: Path) -> None:
     async def scenario(service: Service) -> None:
         for source, target in PAIRS[:2]:
@@ -284,6 +288,23 @@ def test_a_run_of_a_folder_that_cannot_be_loaded_leaves_the_others(models: Path)
         assert service.ready and service.failure is None
 
     over(service, scenario)
+
+
+@pytest.mark.system
+def test_a_model_that_cannot_be_imported_leaves_the_others(models: Path) -> None:
+    pieces = models / "enpt" / "vocab.spm"
+    content = pieces.read_bytes()
+    pieces.write_bytes(b"junk")
+
+    async def scenario(service: Service) -> None:
+        with pytest.raises(RequestError, match="en-pt cannot be loaded") as caught:
+            await service.translate(["abc"], "en", "pt", Call(60))
+        assert caught.value.status == 500
+        assert await service.translate(["abc"], "de", "fr", Call(60))
+        pieces.write_bytes(content)
+        assert await service.translate(["abc"], "en", "pt", Call(60))
+
+    over(Service(read_specs([models]), load, ServeSettings()), scenario)
 
 
 def test_errors_of_loading_are_kept() -> None:
