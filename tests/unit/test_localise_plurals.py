@@ -164,6 +164,24 @@ def test_forms_of_gettext() -> None:
     ]
 
 
+def test_a_plural_of_gettext_is_whole_or_left() -> None:
+    """msgfmt refuses an empty form beside others, also in a fuzzy entry."""
+    head = 'msgid ""\nmsgstr "Content-Type: text/plain; charset=UTF-8\\n"\n\n'
+    entry = 'msgid "one page"\nmsgid_plural "{n} pages"\nmsgstr[0] ""\nmsgstr[1] ""\n'
+    other = '\nmsgid "a text"\nmsgstr ""\n'
+    content = f"{head}#, python-brace-format\n{entry}{other}".encode()
+    document = read_document("de.po", content, target_language="de")
+
+    def capitals(texts: Sequence[str], options: Sequence[DecodingOptions]) -> list[Output]:
+        return [Output(text.upper()) for text in texts]  # no placeholder of the file
+
+    records = localised(document.segments, "en", capitals, DecodingOptions(), None, "de")
+    made = document_with(document, records)
+    assert entry in made.content.decode() and '"A TEXT"' in made.content.decode()
+    assert [bool(record.reason) for record in made.records] == [True, True, False]
+    assert made.records[0].reason == "another form of its plural is left"
+
+
 def test_a_number_that_is_lost_leaves_the_form_as_the_others() -> None:
     text = json.dumps({"n_one": "One file", "n_other": "5 of %d files"}, indent=1)
     _, content = forms_of("a.json", text)

@@ -13,6 +13,7 @@ import bisect
 import codecs
 import dataclasses
 import functools
+import itertools
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -293,6 +294,7 @@ class Document:
     unread:   parts of the file that hold text and are no segments, with the reasons.
     is_keyed: keys are names, which stay when other segments come and go.
     confirmed: translations that people confirmed or locked: they stay, and serve as a memory.
+    plurals:  keys of segments that are written together or not at all.
     approved: edits without the marks for a review of the segments of some keys, of a format that
               has such.
     """
@@ -304,6 +306,7 @@ class Document:
     unread: Sequence[Record] = ()
     confirmed: Sequence[Segment] = ()
     is_keyed: bool = False
+    plurals: Sequence[Sequence[str]] = ()
     approved: Callable[[Sequence[Edit], Collection[str]], Sequence[Edit]] = lambda edits, _: edits
 
     def limited(self, only: Sequence[State]) -> Document:
@@ -394,6 +397,7 @@ def document_with(
     records: one for each segment.  check: called between steps; raises an error to end the work.
     """
     check()
+    records = _whole(document, records)
     targets = _targets(records)
     approved = {record.key for record in records if record.state == "approved"}
     try:
@@ -405,9 +409,23 @@ def document_with(
     for record in records:
         check()
         held.append(_held(document, record))
+    held = _whole(document, held)
     targets = _targets(held)
     content = document.with_targets(targets, approved & targets.keys())
     return LocalisedDocument(content, [*held, *document.unread])
+
+
+def _whole(document: Document, records: Sequence[Record]) -> list[Record]:
+    """Records, those of plurals left of which a form is left: gettext refuses the others alone."""
+    left = {record.key for record in records if not record.is_done}
+    plurals = (keys for keys in document.plurals if not left.isdisjoint(keys))
+    partial = set(itertools.chain.from_iterable(plurals)) - left
+    return [
+        untranslated_record(r.key, r.source, "another form of its plural is left")
+        if r.key in partial
+        else r
+        for r in records
+    ]
 
 
 def _targets(records: Sequence[Record]) -> dict[str, str]:

@@ -121,6 +121,7 @@ def read_po(content: bytes, reading: Reading, is_template: bool = False) -> Docu
             units.append(Unit(segments, layout.edits))
             layouts.append(layout)
     document = document_of(decoded, units, language, unread)
+    plurals = [[s.key for s in unit.segments] for unit in units if len(unit.segments) > 1]
 
     def approved(edits: Sequence[Edit], keys: Collection[str]) -> Sequence[Edit]:
         marks: set[Edit] = set()
@@ -131,7 +132,7 @@ def read_po(content: bytes, reading: Reading, is_template: bool = False) -> Docu
                 lifted.update(layout.lifted(decoded.text))
         return sorted((set(edits) - marks) | lifted)
 
-    return dataclasses.replace(document, approved=approved)
+    return dataclasses.replace(document, approved=approved, plurals=plurals)
 
 
 def _declared(content: bytes) -> str | None:
