@@ -59,7 +59,7 @@ def test_an_image_that_is_chosen(browser: Any, tmp_path: Path) -> None:
     image.write_bytes(base64.b64decode(pictures[3]))
     other.write_text("no image", encoding="utf-8")
     with opened_files(browser) as open_file:
-        page = open_file(SEE / "vit.html")
+        page = open_file(SEE / "vit.html", "tab=answer")
         bars = page.locator(".bars").first
         bars.wait_for()
         first = bars.inner_text()
