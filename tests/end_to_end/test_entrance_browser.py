@@ -32,6 +32,7 @@ from transduce.text import SymbolsConfig
 
 pytestmark = needs_chromium
 
+SEE = Path(__file__).parents[2] / "docs" / "see"
 TEXT = "w3 w1 w4 w1 w5"
 WIDTHS = (1280, 390)
 OpenPage = Callable[..., Any]
@@ -173,6 +174,52 @@ def test_a_part_opens_its_screen_and_back_returns(
     page.go_back()
     page.wait_for_function("S.tab === 'figure' && S.step === 1")
     assert page.evaluate("document.activeElement.dataset.k") == button.get_attribute("data-k")
+
+
+SOURCE = "[data-k=rowencodertokens]"
+QUESTIONS: dict[str, tuple[tuple[str, ...], str]] = {
+    "which token decided": ((SOURCE,), "[data-point=credit] table"),
+    "why this word": ((".guess >> nth=0", "[data-k=why]"), ".whys .number"),
+    "what else": ((), ".guess >> nth=1"),
+    "what if it were that": ((".guess >> nth=0", ".rival >> nth=2"), "button.out"),
+    "does this head matter": ((".headnode >> nth=0", "[data-k=headOut]"), ".whole"),
+    "without positions": (("label:has([data-k=partpositions])",), ".whole"),
+    "without the scale": (("label:has([data-k=partscale])",), ".whole"),
+    "q times k here": (("[data-k=rowencoderselfAttentionhand]",), "[data-point=table] table"),
+    "what does layer 1 think": (("[data-k='flowdecoderout.0']",), ".cell[aria-pressed=true]"),
+    "where is it kept": (("[data-k=rowencoderselfAttentionlab]",), "[data-point=map] h2"),
+    "what is near it": (("[data-k='flowencoderembedding.1']",), "[data-point=meaning] .bars"),
+    "what it looks at": (("[data-k=rowdecodermemory]",), "[data-point=attention] canvas"),
+}
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_questions_take_two_clicks(question: str, width: int, show: OpenPage) -> None:
+    """From the opened page; on a phone the switches stand behind one click more."""
+    clicks, answer = QUESTIONS[question]
+    if width == 390 and question.startswith("without"):
+        clicks = ("[data-k=changes]", *clicks)
+    assert len(clicks) <= 2
+    page = show(viewport=size(width))
+    for part in clicks:
+        page.locator(part).click()
+    page.locator(answer).first.wait_for()
+
+
+def test_neighbours_without_a_laboratory(browser: Any) -> None:
+    with opened_files(browser) as open_file:
+        page = open_file(SEE / "bert.html", "tab=figure")
+        page.locator("[data-k='flowencoderembedding.1']").click()
+        name = page.evaluate("flowTokens('encoder')[1]")
+        chosen = page.locator(".boxpanel [data-k=token] option:checked")
+        assert chosen.inner_text() == name
+        assert page.locator(".boxpanel .bars .rival").count() == 8
+
+
+def test_items_have_no_credit(show: OpenPage) -> None:
+    page = show("items", at="tab=answer")
+    assert "no credit for recommendations" in page.locator("#view").inner_text()
 
 
 def test_a_layer_is_fanned_out_when_it_is_chosen(show: OpenPage) -> None:

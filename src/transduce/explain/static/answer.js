@@ -13,6 +13,7 @@ function answer() {
     D.features.length ? featureTable(tokens) : null,
     D.picture && D.attention.length ? patches(tokens) : null,
     D.vectors.embedding ? embedding(tokens) : null,
+    D.task === "recommendation" ? note(t("creditNone")) : null,
     ...answerCredits(tokens),
   ];
 }

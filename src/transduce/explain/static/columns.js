@@ -71,6 +71,7 @@ function flowColumn(side) {
     const mean = meanOf(cross);
     return of(Array.from({ length: last + 1 }, (_, j) => mean(S.step, j)));
   }
+  if (D.picture) return Math.max(S.patch, D.picture.first + ((last - D.picture.first) >> 1));
   return Math.max(S.hidden, flowTokens(side).indexOf("<mask>"), 0);
 }
 
@@ -166,7 +167,7 @@ const FLOW_ROWS = {
       "aria-expanded": row.open ? "false" : undefined,
     };
     const button = el("button", attributes, el("span", {}, row.text), row.shape ? el("span", { class: "shape" }, ` ${row.shape}`) : null);
-    return { parts: [button, colours(row.vectors, row.top + 4, g)], buttons: [button] };
+    return { parts: [colours(row.vectors, row.top + 4, g), button], buttons: [button] };
   },
   memory(row, g) {
     const a = row.attention,

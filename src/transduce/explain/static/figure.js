@@ -172,10 +172,13 @@ function openAnswer() {
 function openEmbedding(side, j) {
   const front = side === "decoder" && hasBoth() ? "target_front_end" : "front_end";
   if (!hasLab()) return openBox(front, j);
+  openAt({ tab: "lab", module: `${side}.embedding_norm`, place: j, token: idOf(side, flowTokens(side)[j]) }, "meaning");
+}
+// The id of a token by its name, or -1.
+function idOf(side, name) {
   const tokenizer = side === "encoder" ? transduce.model.tokenizers[0] : transduce.model.tokenizers.at(-1),
-    name = flowTokens(side)[j],
-    id = Array.from({ length: tokenizer.size }, (_, k) => k).find((k) => k >= SPECIAL.length && tokenizer.token(k) === name);
-  openAt({ tab: "lab", module: `${side}.embedding_norm`, place: j, token: id ?? -1 }, "meaning");
+    ids = Array.from({ length: tokenizer.size }, (_, id) => id);
+  return ids.findIndex((id) => id >= SPECIAL.length && tokenizer.token(id) === name);
 }
 function openLens(side, layer, j) {
   const isSeen = openable().includes("layers") && (side === "decoder" || !D.stacks.decoder) && D.layers.length > layer;

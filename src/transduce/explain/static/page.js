@@ -43,7 +43,7 @@ function render() {
       {},
       el(
         "h1",
-        {},
+        { tabindex: S.tab !== "beside" && answerOf(D).length > 80 ? 0 : undefined },
         live ? null : Object.values(D.inputs).map((s, i) => [i ? " · " : "", el("bdi", {}, visible(s))]),
         S.tab === "beside"
           ? live

@@ -72,7 +72,14 @@ function boxPanel() {
     ),
     vectors.map(row),
     numbers ? el("p", { class: "numbers number", tabindex: 0 }, numbers) : note(t("outNow")),
+    boxNeighbours(box.module, tokens[chosen - first]),
   );
+}
+// Neighbours of an embedding, in pages whose models have no laboratory for it.
+function boxNeighbours(module, name) {
+  const side = module === "front_end" && D.stacks.encoder ? "encoder" : "decoder";
+  if (S.point !== "boxes" || !module.endsWith("front_end") || hasLab() || !transduce.model.network.arrays[`${module}.embedding.weight`]) return null;
+  return embeddingPanel(side, S.token >= 0 ? S.token : idOf(side, name));
 }
 // The sentence walks through the figure, row by row and layer by layer.
 const walkButton = (key) => act(key, timer ? "❚❚" : "▶ " + t("walk"), walk, { "aria-label": t(timer ? "pause" : "walk") });
