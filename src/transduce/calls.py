@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
 from transduce.errors import SettingError
+from transduce.support.work import available_cores
 
 if TYPE_CHECKING:
     from transduce.examination.corpora import ExaminedCorpus
@@ -188,7 +189,12 @@ def doctor(*files: PathLike, **options: Unpack[DoctorOptions]) -> Examination:
     corpora = corpora_of([Path(file) for file in files], held_out, options.get("columns", ()))
     kinds = kinds_of_faults(corpora, options.get("ignore", ()))
     examination = Examination(kinds)
-    for line in examined(corpora, kinds, learn=lambda sample: kept_sample(corpora) or sample):
+    for line in examined(
+        corpora,
+        kinds,
+        learn=lambda sample: kept_sample(corpora) or sample,
+        processes=available_cores(),
+    ):
         examination.add([line])
     return examination
 

@@ -13,6 +13,7 @@ from transduce.cli.main import main
 from transduce.data.pairs import write_pairs
 from transduce.data.tables import csv_rows
 from transduce.errors import DataError, RunError, SettingError
+from transduce.examination import examine, language
 from transduce.examination.checks import CHECKS, checked
 from transduce.examination.corpora import PAIRS, Repeats, Sample, corpora_of, folded
 from transduce.examination.examine import KINDS, LengthLimits, examined, misaligned_below
@@ -337,3 +338,30 @@ def test_a_training_is_tested_on_the_same_pairs(tmp_path: Path) -> None:
     evaluation = trials._trained(facts_of(pairs), paths, tmp_path / "run", 4, 1)
     assert evaluation.references == [[target] for _, target in pairs[:20]]
     assert len(evaluation.hypotheses) == 20
+
+
+def test_a_lexicon_learnt_in_parts_is_that_of_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    chance = np.random.default_rng(0)
+    rows = [
+        (chance.integers(1, 40, n).tolist(), chance.integers(1, 30, n + 1).tolist())
+        for n in chance.integers(1, 9, 200).tolist()
+    ]
+    whole = language._learn(rows, 41)
+    monkeypatch.setattr(language, "CELLS", 100)
+    parts = language._learn(rows, 41)
+    assert np.array_equal(parts.keys, whole.keys)
+    np.testing.assert_allclose(parts.ratios, whole.ratios, rtol=1e-9)
+
+
+@pytest.mark.system
+def test_processes_change_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(examine, "TOGETHER", 4)
+    sound = [(f"Ein Hund {n} läuft", f"A dog {n} runs") for n in range(60)]
+    pairs = [*sound, *sound[:5], ("Ein Hund läuft", " "), *((s, t) for _, s, t in FAULTY)]
+    file = tmp_path / "pairs.jsonl"
+    with file.open("wb") as lines:
+        lines.writelines(json.dumps({"source": s, "target": t}).encode() + b"\n" for s, t in pairs)
+    corpora = corpora_of([file], [], [])
+    alone, together = (list(examined(corpora, list(KINDS), processes=n)) for n in (1, 2))
+    assert alone == together and len(alone) == len(pairs)
+    assert {"duplicate", "empty", "encoding"} <= {kind for row in together for kind in row.faults}

@@ -18,6 +18,7 @@ from cyclopts import Parameter, validators
 from transduce.cli.options import Flag, Machine
 from transduce.cli.output import STDOUT, check_not_read, open_output, print_json, print_lines
 from transduce.errors import SettingError
+from transduce.support.work import available_cores
 
 if TYPE_CHECKING:
     from transduce.cli.output import Output
@@ -217,7 +218,9 @@ def doctor(
         )
         assert stdout is not None
 
-        lines = examined(corpora, kinds, scorer, functools.partial(_learn, corpora, learned))
+        processes = machine.threads or available_cores()
+        learn = functools.partial(_learn, corpora, learned)
+        lines = examined(corpora, kinds, scorer, learn, processes)
         while batch := list(itertools.islice(lines, TOGETHER)):
             table.add(batch)
             faulty = [line for line in batch if line.faults]

@@ -1,9 +1,11 @@
 """Examination of corpora: one pass to learn what is usual and fit limits, one to report."""
 
 import bisect
+import functools
 import itertools
 import logging
 import tempfile
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -13,10 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transduce.data.encoded import Pair, hash_of
+from transduce.data.workers import in_workers
 from transduce.errors import TransduceError
 from transduce.examination.checks import CHECKS, checked
 from transduce.examination.corpora import NO_KEY, ExaminedCorpus, Repeats, Sample, folded
 from transduce.examination.language import CorpusSide, Support, is_of_a_side
+from transduce.support.work import chunks
 from transduce.text.languages import NAMES, Detector
 
 Floats = NDArray[np.float64]
@@ -131,11 +135,13 @@ def examined(
     kinds: Sequence[str],
     scorer: Scorer | None = None,
     learn: Callable[[list[Pair]], list[Pair]] = list,
+    processes: int = 1,
 ) -> Iterator[Examined]:
     """Every pair of the corpora, those held out first, with its faults of some kinds.
 
     scorer: of alignment; by default a lexicon of the corpus.  learn: called with the sample of the
-    corpora; gives the sample to learn limits from.  Raises DataError.
+    corpora; gives the sample to learn limits from.  processes: for the work without a scorer; they
+    change no answer.  Raises DataError.
     """
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="doctor-")))
@@ -148,21 +154,36 @@ def examined(
                     sample.add((pair[0][:LETTERS], pair[1][:LETTERS]))
         repeated.sort()
         usual = _Usual(learn(sample.rows), kinds, scorer)
+        del sample
+        work = functools.partial(_faults, usual, [kind for kind in kinds if kind in CHECKS])
+        under_way: deque[tuple[ExaminedCorpus, list[tuple[int, Pair]]]] = deque()
+
+        def batches() -> Iterator[list[Pair]]:
+            for corpus in corpora:
+                for batch in chunks(corpus.pairs(), TOGETHER):
+                    under_way.append((corpus, batch))
+                    yield [pair for _, pair in batch]
+
         positions = itertools.count()
-        checked_kinds = [kind for kind in kinds if kind in CHECKS]
-        for corpus in corpora:
-            rows = corpus.pairs()
-            while batch := list(itertools.islice(rows, TOGETHER)):
-                of_corpus = usual.faults([pair for _, pair in batch])
-                for (line, pair), learned in zip(batch, of_corpus, strict=True):
-                    before = repeated.faults(next(positions))
-                    if not all(text.strip() for text in pair):
-                        faults = checked(pair, [kind for kind in checked_kinds if kind == "empty"])
-                    else:
-                        faults = {**before, **learned, **checked(pair, checked_kinds)}
-                    yield Examined(
-                        corpus, line, pair, {kind: faults[kind] for kind in kinds if kind in faults}
-                    )
+        workers = in_workers(work, batches(), 1 if scorer else processes)
+        for of_batch in stack.enter_context(closing(workers)):
+            corpus, batch = under_way.popleft()
+            for (line, pair), alone in zip(batch, of_batch, strict=True):
+                before = repeated.faults(next(positions))
+                faults = {**(before if all(map(str.strip, pair)) else {}), **alone}
+                found = {kind: faults[kind] for kind in kinds if kind in faults}
+                yield Examined(corpus, line, pair, found)
+
+
+def _faults(usual: "_Usual", kinds: Sequence[str], pairs: Sequence[Pair]) -> list[dict[str, str]]:
+    """Faults of each pair but that it repeats another; those of a blank one are its blanks."""
+    of_corpus = zip(pairs, usual.faults(pairs), strict=True)
+    return [
+        {**learned, **checked(pair, kinds)}
+        if all(map(str.strip, pair))
+        else checked(pair, [kind for kind in kinds if kind == "empty"])
+        for pair, learned in of_corpus
+    ]
 
 
 class _Repeated:

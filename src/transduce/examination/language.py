@@ -6,7 +6,9 @@ characters of scripts without spaces.  Support is the log-likelihood ratio of ea
 other against the side alone, in nats: below zero for sides that have nothing to do with each other.
 """
 
+import itertools
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
@@ -151,6 +153,8 @@ WORDS = 60
 SEEN = 3
 """Pairs with a word, at least, to learn it."""
 LEXICON_ROUNDS = 4
+CELLS = 1 << 20
+"""Cells in work at a time, to bound the memory."""
 ALONE = 0.3
 """Share of the probability of a word without the other side."""
 SHARED = 2.5
@@ -163,7 +167,7 @@ Ints = NDArray[np.int64]
 
 def text_words(text: str) -> list[str]:
     """Beginnings of different words, in their order."""
-    stems = (word[:STEM] for word in _WORDS.findall(text.casefold()))
+    stems = (sys.intern(word[:STEM]) for word in _WORDS.findall(text.casefold()))
     return list(dict.fromkeys(stems))[:WORDS]
 
 
@@ -223,21 +227,31 @@ def _learn(rows: Sequence[tuple[list[int], list[int]]], size: int) -> _Direction
     """Probabilities by EM; cells are the target words of each row times its source words."""
     if not rows:
         return _Direction(size, np.zeros(1, np.int64), np.zeros(1))
-    keys = np.concatenate([_cells(source, target, size) for source, target in rows])
-    widths = np.repeat([len(s) + 1 for s, _ in rows], [len(t) for _, t in rows])
-    starts = np.cumsum(widths) - widths
-    counts = np.bincount(np.concatenate([np.array(t) for _, t in rows]), minlength=size)
-    known, cells = np.unique(keys, return_inverse=True)
+    filled = np.cumsum([(len(source) + 1) * len(target) for source, target in rows])
+    edges = [0, *np.searchsorted(filled, np.arange(CELLS, filled[-1], CELLS)), len(rows)]
+    parts = [rows[start:end] for start, end in itertools.pairwise(edges) if start < end]
+    several, chunks, counts = [], [], np.zeros(size, np.int64)
+    for part in parts:
+        keys, cells = np.unique(_keys(part, size), return_inverse=True)
+        widths = np.repeat([len(s) + 1 for s, _ in part], [len(t) for _, t in part])
+        several.append(keys)
+        chunks.append(Cells(cells.astype(np.int32), 1.0, np.cumsum(widths) - widths, widths))
+        counts += np.bincount(np.concatenate([t for _, t in part]), minlength=size)
+    known = np.unique(np.concatenate(several))
+    for number, keys in enumerate(several):
+        places = np.searchsorted(known, keys).astype(np.int32)
+        chunks[number] = chunks[number]._replace(keys=places[chunks[number].keys])
     probabilities = expectation_maximisation(
-        [Cells(cells, 1.0, starts, widths)], known // size, np.ones(len(known)), LEXICON_ROUNDS
+        chunks, known // size, np.ones(len(known)), LEXICON_ROUNDS
     )
     alone = np.maximum(counts, 1) / counts.sum()
     return _Direction(size, known, probabilities / alone[known % size])
 
 
-def _cells(source: list[int], target: list[int], size: int) -> Any:
-    numbers = np.array([0, *source], np.int64) * size
-    return (np.array(target, np.int64)[:, None] + numbers).ravel()
+def _keys(rows: Sequence[tuple[list[int], list[int]]], size: int) -> Ints:
+    """Keys of the cells of some rows."""
+    numbers = ((np.array([0, *s], np.int64) * size, np.array(t, np.int64)) for s, t in rows)
+    return np.concatenate([(target[:, None] + source).ravel() for source, target in numbers])
 
 
 class Support:
