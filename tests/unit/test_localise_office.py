@@ -441,3 +441,14 @@ def test_direction_of_a_book(version: str, has_direction: bool) -> None:
     made = document.with_targets({segment.key: "واحد" for segment in document.segments})
     package = members_of(made)["OEBPS/content.opf"]
     assert (b'page-progression-direction="rtl"' in package) == has_direction
+
+
+@pytest.mark.parametrize(
+    "name", ["docProps/core2.xml", "package/services/metadata/core-properties/1a2b.psmdcp"]
+)
+def test_titles_of_other_writers(name: str) -> None:
+    part = '<coreProperties xmlns:dc="dc"><dc:title>The title</dc:title></coreProperties>'
+    for file in ("a.docx", "a.pptx", "a.xlsx"):
+        body = {"a.docx": "word/document.xml"}.get(file, "xl/sharedStrings.xml")
+        content = archive({name: part, body: "<w:document xmlns:w='w'/>"})
+        assert "The title" in sources(file, content), file

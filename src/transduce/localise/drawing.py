@@ -20,7 +20,10 @@ from transduce.localise.runs import (
 from transduce.localise.units import shortened
 from transduce.localise.xml import Element, read_archive
 
-PROPERTIES = "docProps/core.xml"
+PROPERTIES = (
+    r"(?i:docProps/core[0-9]*\.xml|package/services/metadata/core-properties/[^/]+\.psmdcp)"
+)
+"""Parts with the title of a document, of Office and of the packages of .NET."""
 NAMED = frozenset(("title", "subject", "description", "keywords", "category"))
 """Properties of a document that readers see."""
 UNSHOWN_PROPERTY = re.compile(
