@@ -27,10 +27,10 @@ import transformers
 from onnxruntime.quantization import QuantType, quantize_dynamic
 
 from transduce.engine.encoder import EngineEncoder
+from transduce.engine.model import plain_weight
 from transduce.engine.pair_shape import EncoderHead, encoder_shape
 from transduce.interop.models import import_directory
 from transduce.models.config import EncoderOnlyConfig
-from transduce.nn.precision import FloatWeight
 from transduce.settings.sections import parse
 
 
@@ -65,7 +65,7 @@ def native(
     imported = import_directory(directory / "bert")
     config = parse(EncoderOnlyConfig, imported.recipe["model"])
     weights = {
-        name: FloatWeight(tensor.float().contiguous().numpy(), tuple(tensor.shape))
+        name: plain_weight(tensor)
         for name, tensor in imported.weights.items()
         if not name.startswith("head.")
     }

@@ -65,12 +65,13 @@ static void share_out(int n, Scratches scratches, Run run) {
   });
 }
 
-// As `share_out`, for shares of rows that stay in the cache: run(first, rows, scratch).
+// As `share_out`, for nearly equal shares of rows that stay in the cache: run(first, rows, scratch).
 template <class Run>
 static void share_rows(int rows, Scratches scratches, Run run) {
-  constexpr int SHARE = 8 * ROWS;
-  share_out((rows + SHARE - 1) / SHARE, scratches, [&](int i, Scratch& scratch) {
-    run(i * SHARE, std::min(SHARE, rows - i * SHARE), scratch);
+  const int shares = (rows + 10 * ROWS - 1) / (10 * ROWS);
+  share_out(shares, scratches, [&](int i, Scratch& scratch) {
+    const int first = (int)((int64_t)rows * i / shares);
+    run(first, (int)((int64_t)rows * (i + 1) / shares) - first, scratch);
   });
 }
 

@@ -17,6 +17,7 @@
 // not depend on its neighbours.
 #pragma once
 #include <algorithm>
+#include <numeric>
 #include <vector>
 
 #include "tiles.h"
@@ -55,10 +56,20 @@ static inline uint32_t bits_of(float x) {
   memcpy(&bits, &x, 4);
   return bits;
 }
+static inline float float_of(uint32_t bits) { float x; memcpy(&x, &bits, 4); return x; }
 // Round to the nearest bfloat16, ties to even.
 static inline uint16_t to_bf16(float x) {
   const uint32_t bits = bits_of(x);
   return (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+}
+
+// The largest size of n numbers; NaN if one is, as its bits are the last in order.
+static float largest_size(const float* x, int n) {
+  const auto size = [x](int j) { return (I)load(x + j) & 0x7fffffff; };
+  const auto larger_bits = [](I a, I b) { return a > b ? a : b; };
+  int32_t bits = maximum<int32_t>(combined(n, I{}, size, larger_bits));
+  for (int j = n / LANES * LANES; j < n; j++) bits = std::max<int32_t>(bits, bits_of(x[j]) & 0x7fffffff);
+  return float_of(bits);
 }
 
 // A matrix of the caller: floats or, with a divisor of each row, int8 levels, which may be read from
@@ -83,7 +94,11 @@ struct Linear {
     make_room(precision_, outputs_, (int)weight.columns);
     memset(packed.data(), 0, (size_t)panels * groups * PANEL * 4);
     if (b) std::copy(b, b + outputs, bias.begin());
-    for (int i = 0; i < outputs; i++) pack_output(i, [&](int j) { return weight.at(i, j); });
+    Floats row(inputs);
+    for (int i = 0; i < outputs; i++) {
+      for (int j = 0; j < inputs; j++) row[j] = weight.at(i, j);
+      pack_output(i, row.data());
+    }
   }
 
   // An int8 weight as it came: packing spreads its levels out, which rounding undoes.
@@ -128,26 +143,20 @@ struct Linear {
     shift.assign((size_t)panels * PANEL, 0);
   }
 
-  template <class Row>
-  void pack_output(int i, Row row) {
+  void pack_output(int i, const float* row) {
     uint32_t* words = packed.data() + place_of(i);
     if (precision == FLOAT32 || precision == FUSED) {
-      for (int j = 0; j < inputs; j++) words[(size_t)j * PANEL] = bits_of(row(j));
+      for (int j = 0; j < inputs; j++) words[(size_t)j * PANEL] = bits_of(row[j]);
     } else if (precision == BF16) {
       for (int j = 0; j < inputs; j++) {
-        words[(size_t)(j / 2) * PANEL] |= (uint32_t)to_bf16(row(j)) << 16 * (j % 2);
+        words[(size_t)(j / 2) * PANEL] |= (uint32_t)to_bf16(row[j]) << 16 * (j % 2);
       }
     } else {
-      float top = 1e-20f;
-      for (int j = 0; j < inputs; j++) top = std::max(top, std::fabs(row(j)));
-      scale[i] = top / LEVELS;
-      int total = 0;
-      for (int j = 0; j < inputs; j++) {
-        const int level = (int)std::nearbyint(row(j) / scale[i]);
-        words[(size_t)(j / 4) * PANEL] |= (uint32_t)(uint8_t)level << 8 * (j % 4);
-        total += level;
-      }
-      shift[i] = -ZERO * total;
+      const float step = scale[i] = std::max(1e-20f, largest_size(row, inputs)) / LEVELS;
+      std::vector<int8_t> levels((size_t)groups * 4);
+      for (int j = 0; j < inputs; j++) levels[j] = (int8_t)std::nearbyint(row[j] / step);
+      for (int g = 0; g < groups; g++) memcpy(words + (size_t)g * PANEL, &levels[4 * g], 4);
+      shift[i] = -ZERO * std::accumulate(levels.begin(), levels.end(), 0);
     }
   }
 };
@@ -209,13 +218,9 @@ template <Precision P>
 static inline V multiply_add(V sums, uint32_t inputs, V weights) {
   const I word = I{} + (int32_t)inputs;
   if constexpr (P == FLOAT32) {
-    float x;
-    memcpy(&x, &inputs, 4);
-    return fused(x, weights, sums);
+    return fused(float_of(inputs), weights, sums);
   } else if constexpr (P == FUSED) {
-    float x;
-    memcpy(&x, &inputs, 4);
-    return fused_in_double(x, weights, sums);
+    return fused_in_double(float_of(inputs), weights, sums);
   } else if constexpr (P == BF16) {
 #if defined(__AVX512BF16__)
     asm("vdpbf16ps %2, %1, %0" : "+v"(sums) : "v"(word), "v"(weights));
@@ -286,7 +291,9 @@ static void kernel(const Linear& l, const PackedRows& x, int panel, float* y, in
   for (int g = 0; g < groups; g++) {
     V w[C];
     for (int j = 0; j < C; j++) {
-      w[j] = load(weights + ((size_t)(j / 2) * groups + g) * PANEL + j % 2 * W);
+      const float* from = weights + ((size_t)(j / 2) * groups + g) * PANEL + j % 2 * W;
+      w[j] = load(from);
+      if (W == 16 || j % 2 == 0) __builtin_prefetch(from + 2048, 0, 2);  // a line, 8 KB ahead
     }
 #pragma GCC unroll 16
     for (int i = 0; i < M; i++) {
@@ -368,7 +375,7 @@ static Kernel kernel_of(int rows, std::integer_sequence<int, M...>) {
 template <Precision P, bool MASKED>
 static Kernel kernel_for(int rows, int panels) {
   if (panels == 4) return kernel_of<P, MASKED, 4>(rows, std::make_integer_sequence<int, 2>());
-  if (panels == 2) return kernel_of<P, MASKED, 2>(rows, std::make_integer_sequence<int, 4>());
+  if (panels == 2) return kernel_of<P, MASKED, 2>(rows, std::make_integer_sequence<int, 6>());
   return kernel_of<P, MASKED, 1>(rows, std::make_integer_sequence<int, ROWS>());
 }
 
@@ -381,14 +388,13 @@ static void multiply(const Linear& l, PackedRows x, int rows, float* y, int stri
   }
 #endif
   const int blocks = (rows + ROWS - 1) / ROWS;
-  const int together = rows <= 2 ? 4 : rows <= 4 && W == 16 ? 2 : 1;
+  const int together = rows <= 2 ? 4 : rows <= 6 && W == 16 ? 2 : 1;
   for (int panel = 0, taken; panel < l.panels; panel += taken) {
     taken = panel + together <= l.panels ? together : 1;
     for (int block = 0; block < blocks; block++) {  // of nearly equal sizes
       const size_t from = (size_t)rows * block / blocks;
       const int count = (int)((size_t)rows * (block + 1) / blocks - from);
-      const Kernel run = kernel_for<P, MASKED>(count, taken);
-      run(l, x.from(from, l.groups), panel, y + from * stride, stride, relu);
+      kernel_for<P, MASKED>(count, taken)(l, x.from(from, l.groups), panel, y + from * stride, stride, relu);
     }
   }
 }
@@ -415,14 +421,7 @@ static void round_to_bf16(const float* x, int n, int padded, uint16_t* to) {
 // Round a row to the levels -LEVELS .. LEVELS around ZERO; returns its scale, NaN for a row that is not
 // finite.
 static float round_to_int8(const float* x, int n, int padded, uint8_t* to) {
-  // Sizes in the order of their bits, the last of which is NaN.
-  const auto size = [x](int j) { return (I)load(x + j) & 0x7fffffff; };
-  const auto larger_bits = [](I a, I b) { return a > b ? a : b; };
-  int32_t bits = maximum<int32_t>(combined(n, I{}, size, larger_bits));
-  int j = n / LANES * LANES;
-  for (; j < n; j++) bits = std::max(bits, (int32_t)(bits_of(x[j]) & 0x7fffffff));
-  float top;
-  memcpy(&top, &bits, 4);
+  float top = largest_size(x, n);
   memset(to + n, ZERO, padded - n);
   if (!std::isfinite(top)) {
     memset(to, ZERO, n);
@@ -431,7 +430,8 @@ static float round_to_int8(const float* x, int n, int padded, uint8_t* to) {
   top = std::max(1e-20f, top);
   const float scale = LEVELS / top;
   constexpr int above = 1024;  // so that cutting a positive number off rounds it
-  for (j = 0; j + W <= n; j += W) {
+  int j = 0;
+  for (; j + W <= n; j += W) {
     const V scaled = load(x + j) * scale + (above + 0.5f);
     const U levels = (U)__builtin_convertvector(scaled, I) + (uint32_t)(ZERO - above);
     const auto bytes = __builtin_convertvector(levels, Lanes<uint8_t, W>::type);
