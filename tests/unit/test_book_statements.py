@@ -212,6 +212,28 @@ def test_numbers_stand_in_the_chapter(chapter: str, suffix: str) -> None:
     assert missing == []
 
 
+def quoted(paragraph: str) -> list[str]:
+    """Figures of a paragraph that come from a measurement: shares, and numbers of some length."""
+    text = re.sub(r"\([^()\s]*\)|`[^`]*`|\$[^$]*\$|“[^”]*”", "", paragraph)
+    numbers = re.findall(r"(?<![\w.])\d[\d,]*(?:\.\d+)?(?: %)?", text)
+    return [n for n in numbers if "%" in n or "." in n or len(re.sub(r"\D", "", n)) > 3]
+
+
+@pytest.mark.parametrize("page", sorted(BOOK.glob("[01][0-9]-*.md")), ids=lambda page: page.name)
+def test_quotes_stand_in_the_measurements_that_they_name(page: Path) -> None:
+    """A measurement that is made again takes the sentences of the chapters with it."""
+    missing = []
+    for paragraph in page.read_text(encoding="utf-8").split("\n\n"):
+        links = set(re.findall(r"\]\((\.\./measurements/[\w-]+(?:\.zh)?\.md)", paragraph))
+        text = "".join((BOOK / link).read_text(encoding="utf-8") for link in links)
+        shares = {f"{float(share):.0f} %" for share in re.findall(r"([\d.]+) ?%", text)}
+        rows = re.findall(r"^\| [^|]+ \| ([\d.]+) \|(?: [\d.]+ \|){3} ([\d.]+) \|$", text, re.M)
+        shares |= {f"{100 * float(end) / float(start):.0f} %" for start, end in rows}
+        if links:
+            missing += [n for n in quoted(paragraph) if n not in text and n not in shares]
+    assert missing == []
+
+
 def test_slides_say_the_same_in_both_languages() -> None:
     page = (BOOK / "slides.html").read_text(encoding="utf-8")
     assert len(page.encode()) < 60_000 and page.count('class="plan"') == 3
