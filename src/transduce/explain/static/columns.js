@@ -78,7 +78,7 @@ function flowColumn(side) {
 const boxed = (x, y, width, height) => ({ left: x + "px", top: y + "px", width: width + "px", height: height + "px" });
 // The stream of each column, that of the moving step over the others, and the way of a token that was written.
 function streams(wires, g, rows) {
-  const [first, last] = [rows[0].bottom - 14, rows.at(-1).top + 10],
+  const [first, last] = [rows[0].top + 2, rows.at(-1).kind === "written" ? rows.at(-1).bottom - 2 : rows.at(-1).top + 10],
     reached = Array.from({ length: Math.min(g.now + 1, g.shown[1]) - g.shown[0] }, (_, k) => g.shown[0] + k),
     all = g.side === "decoder" ? reached : Array.from({ length: g.shown[1] - g.shown[0] }, (_, k) => g.shown[0] + k);
   wires.append(el("path", { class: "stream", d: all.map((j) => `M${g.center(j)},${first} V${last}`).join("") }));
@@ -86,8 +86,8 @@ function streams(wires, g, rows) {
   const next = g.now + 1;
   if (g.side !== "decoder" || !D.steps.length || next >= g.shown[1]) return;
   const edge = g.center(g.now) + g.width / 2 - 2,
-    [from, to] = [rows.at(-1).top + 15, rows[0].bottom - 4];
-  wires.append(el("path", { class: "stream back", d: `M${g.center(g.now)},${from} H${edge} V${to} H${g.center(next)} v-8` }));
+    [from, to] = [rows.at(-1).top + 15, rows[0].top + 15];
+  wires.append(el("path", { class: "stream back", d: `M${edge - 2},${from} h2 V${to} h3` }));
 }
 // The frame of the layer that is open.
 function frameOf(rows, g) {

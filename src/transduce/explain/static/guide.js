@@ -7,18 +7,19 @@ const guideKey = () => `transduce guide ${location.pathname}`;
 function guideCards() {
   const tabs = openable(),
     side = D.stacks.decoder ? "decoder" : "encoder",
+    lower = D.stacks.encoder ? "encoder" : side,
     rowOf = (key, of = side) => `[data-k="row${of}${key}"]`,
     press = (selector) => () => document.querySelector(selector)?.click();
   const cards = [
     { key: "Type", place: "#typing", go: () => BAR.fields[0].focus(), when: BAR.fields.length },
-    { key: "Columns", place: rowOf("tokens", D.stacks.encoder ? "encoder" : side), go: nextColumn, when: D.stacks.encoder || D.steps.length > 1 },
-    { key: "Embedding", place: rowOf("embedding"), go: press(rowOf("embedding")), when: !IMAGES.facts },
+    { key: "Columns", place: rowOf("tokens", lower), go: nextColumn, when: D.stacks.encoder || D.steps.length > 1 },
+    { key: "Embedding", place: rowOf("embedding", lower), go: press(rowOf("embedding", lower)), when: !IMAGES.facts },
     { key: "Heads", place: ".headnode", go: press(".headnode"), when: D.attention.length },
     { key: "Cross", place: rowOf("memory"), go: press(rowOf("memory")), when: tabs.includes("steps") && crosses().length },
     { key: "Play", place: "[data-k=play]", go: press("[data-k=play]"), when: D.steps.length > 1 },
     { key: "Walk", place: "[data-k=walk]", go: press("[data-k=walk]"), when: !D.steps.length },
     { key: "Output", place: rowOf("head"), go: press(rowOf("head")), when: tabs.includes("steps") || tabs.includes("answer") },
-    { key: "Credit", place: `.flow .share`, go: press(rowOf("tokens", D.stacks.encoder ? "encoder" : side)), when: tabs.includes("steps") && stepCredit() },
+    { key: "Credit", place: ".tokencell:has(.share)", go: press(rowOf("tokens", lower)), when: tabs.includes("steps") && stepCredit() },
     { key: "Change", place: "#bar .changes", go: () => live.toggle("parts", breakable()), when: breakable(), names: [t(PARTS[breakable()] ?? "")] },
   ];
   return cards.filter((card) => !("when" in card) || card.when);
