@@ -219,6 +219,8 @@ def _log_unhandled(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> 
 
 
 BACKLOG = 2048
+SHARED_BACKLOG = 16
+"""Connections that a worker takes at a time, so that others get some."""
 PATIENCE, AGAIN = 0.25, 0.05
 """Seconds from the end of a client's side to the first sign of life, and between two."""
 
@@ -370,7 +372,7 @@ def serve_forever(
         log_config=None,
         access_log=False,
         server_header=False,
-        backlog=BACKLOG if service.settings.workers == 1 else 1,  # leaves some to other workers
+        backlog=BACKLOG if service.settings.workers == 1 else SHARED_BACKLOG,
         h11_max_incomplete_event_size=service.settings.max_head_bytes,
         timeout_graceful_shutdown=int(service.settings.timeout) + 1,
     )
