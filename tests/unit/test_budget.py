@@ -1,6 +1,9 @@
 """Minutes and steps: where training ends, and what is said of a schedule that does not fit."""
 
 import dataclasses
+import itertools
+import math
+import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -10,11 +13,14 @@ import pytest
 from helpers.tiny_run import records
 from helpers.tiny_training import CONFIG, Numbers, Sums, run
 from transduce.training.budget import Budget
+from transduce.training.checkpoints import read_progress
 from transduce.training.config import Constant, Cosine, InverseSquareRoot, Noam, long_warm_up
 from transduce.training.distributed import Ranks
 from transduce.training.loss import LossSums
 from transduce.training.selection import Checkpointer
+from transduce.training.signals import InterruptedTraining
 from transduce.training.trainer import train
+from transduce.training.weight_files import checkpoints_of
 
 
 class Clock:
@@ -132,6 +138,93 @@ class TestMinutes:
         monkeypatch.setattr(Ranks, "all_reduce_max", doubled)
         slower = run(tmp_path / "slower", Timed(clock), validate_every=100, **SETTINGS)
         assert alone.step == 59 and slower.step == 29
+
+
+class TestLoad:
+    """Schedules by time on a machine whose load changes: 60 s, a cosine from 0.01 to 0."""
+
+    @staticmethod
+    def rates(path: Path, task: Timed, **settings: Any) -> list[float]:
+        schedule = Cosine(peak=0.01, warmup_steps=1)
+        run(path, task, schedule=schedule, **{**SETTINGS, "validate_every": 100, **settings})
+        return [record["learning_rate"] for record in records(path, "train")]
+
+    @pytest.mark.parametrize("factor", [2.0, 4.0, 0.5])
+    def test_ends_at_the_deadline_with_a_rate_near_0(
+        self, factor: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        clock = Clock(monkeypatch, step=0.1, validation=2.0, writing=0.5)
+        task, began = Timed(clock), clock.now
+        loss = task.loss
+
+        def slower_from_half(batch: Numbers) -> LossSums:
+            if clock.step == 0.1 and clock.now - began > 30:
+                clock.step, clock.validation = 0.1 * factor, 2.0 * factor
+            return loss(batch)
+
+        monkeypatch.setattr(task, "loss", slower_from_half)
+        rates = self.rates(tmp_path, task)
+        assert 55.0 < clock.now - began <= 60.5
+        assert rates[-1] < 0.0001
+        falls = [before - after for before, after in itertools.pairwise(rates)]
+        assert all(fall >= 0 for fall in falls)
+        # Continuous: a validation of 40 steps' time does not lower the rate by more than twice a
+        # step's part, at the steepest, of the steps before the change or after it.
+        assert max(falls[: len(falls) // 2]) < 2 * 0.01 * 3.15 / 2 / 300
+        estimates = [record["expected_steps"] for record in records(tmp_path, "train")]
+        assert abs(estimates[-1] - len(rates)) <= 1
+        assert (estimates[len(rates) // 3] > len(rates)) == (factor > 1)
+
+    def test_steps_that_wait_now_and_then(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        clock = Clock(monkeypatch, step=0.01, validation=1e-6, writing=0.0)
+        task, began = Timed(clock), clock.now
+        loss = task.loss
+
+        def waits(batch: Numbers) -> LossSums:
+            clock.now += 1.0 if next(numbers) % 20 == 19 else 0.0
+            return loss(batch)
+
+        numbers = itertools.count()
+        monkeypatch.setattr(task, "loss", waits)
+        rates = self.rates(tmp_path, task, validate_every=10_000)
+        assert clock.now - began <= 61.0 and rates[-1] < 0.0001  # a wait at the very end
+        assert 0.004 < rates[len(rates) // 2] < 0.006  # a cosine over the time
+
+    def test_a_resumed_training_goes_by_the_recorded_share(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        clock = Clock(monkeypatch, step=0.1, validation=2.0, writing=0.5)
+        task = Timed(clock)
+        loss, count = task.loss, itertools.count()
+
+        def interrupted(batch: Numbers) -> LossSums:
+            if next(count) == 150:
+                signal.raise_signal(signal.SIGINT)
+            return loss(batch)
+
+        monkeypatch.setattr(task, "loss", interrupted)
+        with pytest.raises(InterruptedTraining):
+            self.rates(tmp_path, task)
+        clock.now += 500  # between the two, which costs nothing
+        progress = read_progress(checkpoints_of(tmp_path)[-1])
+        assert progress.limits == [100_000, 1.0] and progress.expected_steps > progress.step
+        before = records(tmp_path, "train")[-1]["learning_rate"]
+        rates = self.rates(tmp_path, Timed(clock), resume=True)
+        after = rates[progress.step]
+        level = 0.01 * (1 + math.cos(math.pi * progress.share)) / 2
+        assert after == pytest.approx(level, rel=1e-9)
+        assert 0 <= before - after < 0.0001 and rates[-1] < 0.0001
+
+    def test_steps_alone_record_no_estimate(self, tmp_path: Path) -> None:
+        run(tmp_path, schedule=Cosine(peak=0.01, warmup_steps=1))
+        progress = read_progress(checkpoints_of(tmp_path)[-1])
+        assert (progress.share, progress.expected_steps, progress.limits) == (0.0, 0, [])
+        lines = records(tmp_path, "train")
+        assert not any("expected_steps" in line for line in lines)
+        rates = [0.01 * (1 + math.cos(math.pi * n / 10)) / 2 for n in range(10)]
+        assert [line["learning_rate"] for line in lines] == rates
 
 
 class TestAdvice:

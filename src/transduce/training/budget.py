@@ -3,13 +3,14 @@
 import contextlib
 import statistics
 import time
+from collections import deque
 from collections.abc import Iterator
 
 from transduce.training.checkpoints import Progress
 from transduce.training.config import TrainingConfig, long_warm_up
 
 TIMED_STEPS = 20
-"""Steps timed for the pace, excluding the slower first step of a process."""
+"""Last steps timed for the pace, excluding the slower first step of a process."""
 SHARE_TIMED = 0.05
 """Share of the minutes after which fewer timed steps suffice."""
 SHARE_UNMEASURED = 0.25
@@ -22,31 +23,52 @@ class Budget:
     """Steps and minutes available for training, and the amounts used.
 
     The minutes hold for the whole run: training ends early enough for the last validation, the last
-    checkpoint and averaging, as long as the previous times.
+    checkpoint and averaging, as long as the previous times, and longer as far as steps have become
+    slower since.  Each step takes an equal part of the share that is left: of the steps that fit
+    into the rest, estimated anew after every step.
 
-    elapsed, pace: seconds used across resumptions, and per step, set to values shared by all ranks,
-    for equal decisions.  own_pace: of this rank.  minutes_used: the minutes if they ended training,
-    else 0.
+    elapsed, pace, mean: seconds used across resumptions, and per step, as median and mean of the
+    last ones, set to values shared by all ranks, for equal decisions.  own_pace, own_mean: of this
+    rank.  minutes_used: the minutes if they ended training, else 0.
     """
 
     def __init__(self, config: TrainingConfig, started: float) -> None:
         """started: start of this process, by `time.monotonic`."""
         self.config = config
         self.limit = None if config.minutes is None else 60 * config.minutes
-        self.elapsed = self.pace = self.own_pace = self.minutes_used = 0.0
-        self._before = self._validation = self._writing = 0.0
+        self.elapsed = self.pace = self.own_pace = self.mean = self.own_mean = 0.0
+        self.minutes_used = self._share = 0.0
+        self._before = self._validation = self._writing = self._measured_pace = 0.0
         self._started = self._began = started
-        self._first_step = 0
-        self._timed: list[float] = []
+        self._first_step = self._steps_timed = 0
+        self._timed: deque[float] = deque(maxlen=max(TIMED_STEPS, config.log_every))
 
     def resume(self, progress: Progress) -> None:
-        """Restore times when training is resumed."""
+        """Restore times when training is resumed; with other steps or minutes than before, the
+        share that is used counts anew."""
         self._before, self.minutes_used = progress.seconds, progress.minutes_used
-        self.measured(progress)
+        self.measured(progress, progress.step_seconds)
+        self._share = progress.share
+        if self.limit is not None and progress.limits != self._limits:
+            of_time = progress.seconds / max(self.limit - self.closing, 1e-9)
+            self._share = min(max(progress.step / self.config.steps, of_time), 1.0)
 
-    def measured(self, progress: Progress) -> None:
-        """Take over measured times of validation and writing."""
+    def measured(self, progress: Progress, pace: float) -> None:
+        """Take over measured times of validation and writing.  pace: seconds of a step then."""
         self._validation, self._writing = progress.validation_seconds, progress.writing_seconds
+        self._measured_pace = pace
+
+    @property
+    def _limits(self) -> list[float]:
+        return [self.config.steps, self.config.minutes or 0.0]
+
+    def record(self, progress: Progress) -> None:
+        """Write times and estimates into the progress of a checkpoint."""
+        progress.seconds, progress.minutes_used = self.seconds(), self.minutes_used
+        if self.limit is not None:
+            progress.limits, progress.step_seconds = self._limits, self._measured_pace
+            progress.share = self.share(progress.step)
+            progress.expected_steps = self.expected_steps(progress.step)
 
     def begin(self, step: int) -> None:
         """Mark the end of preparation, after `step` if resumed."""
@@ -57,34 +79,65 @@ class Budget:
         """Take the time of a step."""
         began = time.monotonic()
         yield
-        if len(self._timed) <= TIMED_STEPS:
-            self._timed.append(time.monotonic() - began)
-            self.own_pace = statistics.median(self._timed[1:] or self._timed)
+        self._steps_timed += 1
+        if self._steps_timed == 2:
+            self._timed.clear()
+        self._timed.append(time.monotonic() - began)
+        self.own_pace, self.own_mean = statistics.median(self._timed), statistics.fmean(self._timed)
 
     def seconds(self) -> float:
         """Wall-clock seconds used so far, across resumptions."""
         return self._before + time.monotonic() - self._started
 
     @property
+    def _load(self) -> float:
+        """Seconds of a step, as a multiple of those when validation was measured; at least 1."""
+        return max(self.pace / self._measured_pace, 1.0) if self._measured_pace else 1.0
+
+    @property
     def closing(self) -> float:
         """Seconds between the last step and the end of the run, and a step in reserve."""
-        closing = self.pace + self._validation + self._writing
+        closing = self._validation + self._writing
         if self.config.average_last:
             closing += self._validation + self.config.average_last * self._writing
-        return closing
+        return self.pace + self._load * closing
+
+    def _steps_left(self, step: int) -> float:
+        """Steps that fit into the rest of the budget after `step`, with validations between."""
+        steps = float(self.config.steps - step)
+        if self.limit is None or not self.mean:
+            return steps
+        left, every = max(self.limit - self.closing - self.elapsed, 0.0), self.config.validate_every
+        in_time = left / self.mean
+        if in_time > every - step % every:
+            validation = self._load * (self._validation + self._writing)
+            in_time = left / (self.mean + validation / every)
+        return min(steps, in_time)
+
+    def expected_steps(self, step: int) -> int:
+        """Steps of the whole training, as estimated after `step`."""
+        return step + int(self._steps_left(step))
+
+    def count(self, step: int) -> None:
+        """Add the part of `step`, just made, to the share that is used."""
+        self._share += (1 - self._share) / (1 + self._steps_left(step))
+
+    def is_over(self, step: int) -> bool:
+        """True if no step fits after `step`."""
+        if self.config.minutes is None or self.limit is None or step >= self.config.steps:
+            return step >= self.config.steps
+        # The end may have taken less than was planned for it.
+        return self.elapsed >= self.limit - self.closing or self.minutes_used >= self.config.minutes
 
     def share(self, step: int) -> float:
         """Share of the budget used after `step`, 0 to 1; training ends at 1."""
-        share = step / self.config.steps
-        if self.config.minutes is not None and self.limit is not None:
-            share = max(share, self.elapsed / max(self.limit - self.closing, 1e-9))
-            if self.minutes_used >= self.config.minutes:
-                share = 1.0  # though the end may have taken less than was planned for it
-        return min(share, 1.0)
+        if self.limit is None:
+            return min(step / self.config.steps, 1.0)
+        return 1.0 if self.is_over(step) else self._share
 
     def end(self, step: int) -> None:
         """Mark `step` as the last."""
-        if self.config.minutes is not None and step < self.config.steps and self.share(step) >= 1:
+        if self.config.minutes is not None and step < self.config.steps and self.is_over(step):
             self.minutes_used = self.config.minutes
 
     def seconds_left(self, step: int) -> float:
@@ -104,15 +157,15 @@ class Budget:
             return regular
         if not self._validation:
             return regular or self.elapsed >= SHARE_UNMEASURED * self.limit
-        needed = self._validation + self._writing + self.closing
+        needed = self._load * (self._validation + self._writing) + self.closing
         return regular and self.elapsed + needed <= self.limit
 
     def is_foreseen(self) -> bool:
         """True if the number of steps is known: at once without minutes, otherwise after timing."""
-        if self.limit is None or len(self._timed) > TIMED_STEPS:
+        if self.limit is None or self._steps_timed > TIMED_STEPS:
             return True
         training = time.monotonic() - self._began
-        return len(self._timed) > 1 and training >= SHARE_TIMED * self.limit
+        return self._steps_timed > 1 and training >= SHARE_TIMED * self.limit
 
     def advice(self, step: int) -> Iterator[str]:
         """Advice, after `step`, on settings that do not suit the number of available steps."""
@@ -122,8 +175,7 @@ class Budget:
             prepared = self._began - self._started
             if prepared > SHARE_OF_PREPARATION * self.limit:
                 yield f"{minutes}: preparation took {prepared:.0f} s of it; raise it"
-            left = (self.limit - self.closing - self.seconds()) / max(self.pace, 1e-9)
-            in_time = step + max(int(left), 0)
+            in_time = self.expected_steps(step)
             if in_time < fitting:
                 yield f"{minutes}: enough for about {in_time:,} of {fitting:,} steps"
                 fitting, why = in_time, f"{minutes}, enough for about {in_time:,} steps"

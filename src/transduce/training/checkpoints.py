@@ -61,6 +61,14 @@ class Progress:
     """Wall-clock time used so far, across resumptions."""
     minutes_used: float = 0.0
     """`training.minutes` if it ended training, else 0."""
+    limits: list[float] = dataclasses.field(default_factory=list)
+    """Steps and minutes of the budget, and three estimates, with `training.minutes` alone."""
+    share: float = 0.0
+    """Share of the budget used, which a schedule goes by."""
+    expected_steps: int = 0
+    """Steps of the whole training, as estimated last."""
+    step_seconds: float = 0.0
+    """Seconds of a step at the last validation."""
     best: float | None = None
     """Best validation score so far; the task defines the direction."""
     best_step: int = 0

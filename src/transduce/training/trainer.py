@@ -230,6 +230,7 @@ class _Trainer:
                 # Asked once: had the clock passed the end between two looks, the last weights
                 # would never be validated.
                 self._agree()
+                self.budget.count(self.progress.step)
                 finished = self._finished()
                 self.film.look(self.progress.step, self._share_done())
                 if finished:
@@ -250,8 +251,8 @@ class _Trainer:
     def _agree(self) -> None:
         """Time, pace, and True after a signal: the same for all ranks."""
         budget = self.budget
-        signal, budget.elapsed, budget.pace = self.ranks.all_reduce_max(
-            self.signals.number, budget.seconds(), budget.own_pace
+        signal, budget.elapsed, budget.pace, budget.mean = self.ranks.all_reduce_max(
+            self.signals.number, budget.seconds(), budget.own_pace, budget.own_mean
         )
         self._signal = int(signal)
 
@@ -357,6 +358,8 @@ class _Trainer:
             "tokens_per_second": since.count / since.elapsed(),
             "seconds": self.budget.seconds(),
         }
+        if self.config.minutes is not None:
+            record["expected_steps"] = self.budget.expected_steps(self.progress.step)
         if since.skipped:
             record["skipped"] = since.skipped
         return record
@@ -405,15 +408,14 @@ class _Trainer:
             self._prune()
         (writing,) = self.ranks.all_reduce_max(time.monotonic() - began)
         self.progress.writing_seconds = max(self.progress.writing_seconds, writing)
-        self.budget.measured(self.progress)
+        self.budget.measured(self.progress, self.budget.pace)
 
     def _prune(self) -> None:
         limit = max(self.config.keep_last, self.config.average_last)
         self.checkpointer.prune(limit, self.progress.step)
 
     def _save(self) -> None:
-        self.progress.seconds = self.budget.seconds()
-        self.progress.minutes_used = self.budget.minutes_used
+        self.budget.record(self.progress)
         self.log.flush()
         self.checkpointer.save(self.progress)
 
