@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import itertools
 import re
+import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -34,9 +35,10 @@ from transduce.localise.units import Unit, document_of, framed
 from transduce.text.encodings import text_codec
 
 PO_LINE = re.compile("[^\r\n]*(?:\r\n|\r|\n|(?=\\Z))")
+QUOTED = re.compile(r'"(?:[^"\\]|\\.)*+"')
 STRING = re.compile(
     r"[ \t]*(?:(?P<keyword>msgctxt|msgid_plural|msgid|msgstr(?:\[(?P<form>[0-9]{1,2})\])?)[ \t]*)?"
-    r'(?P<literal>"(?:[^"\\]|\\.)*+")[ \t]*'
+    rf"(?P<literal>{QUOTED.pattern})[ \t]*"
 )
 PO_ESCAPE = re.compile(r"\\(?:[0-7]{1,3}|x[0-9a-fA-F]{1,2}|.)")
 PO_ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
@@ -54,20 +56,32 @@ LEAST_WIDTH = 40
 """Minimum characters of a line of a wrapped string."""
 
 
-@dataclass
+@dataclass(slots=True)
 class PoString:
-    """A string of an entry, over lines: the span of its literals, and its text."""
+    """A string of an entry, over lines: the place of its literals in the text of the file."""
 
-    span: Span
-    literals: list[str]
+    file: str
+    start: int
+    end: int
 
-    @functools.cached_property
+    @property
+    def span(self) -> Span:
+        """The place."""
+        return Span(self.start, self.end)
+
+    @property
+    def literals(self) -> list[str]:
+        """The literals, with their quotes."""
+        return QUOTED.findall(self.file, self.start, self.end)
+
+    @property
     def text(self) -> str:
         """The text without quotes and escapes."""
-        return PO_ESCAPE.sub(_unescaped, "".join(literal[1:-1] for literal in self.literals))
+        raw = "".join(literal[1:-1] for literal in self.literals)
+        return PO_ESCAPE.sub(_unescaped, raw) if "\\" in raw else raw
 
 
-@dataclass
+@dataclass(slots=True)
 class Entry:
     """An entry, with the places of its first keyword and, of flags, of the first `#,`."""
 
@@ -220,14 +234,13 @@ def _entries(text: str, reading: Reading, unread: list[Record]) -> Iterator[Entr
             elif row.strip() and not row.startswith("#"):
                 unread.append(Record(f"line {number}", row, row, "unread", "is not a line of PO"))
             continue
-        literal = Span(*(line.start() + edge for edge in string.span("literal")))
+        start, end = (line.start() + edge for edge in string.span("literal"))
         if keyword is not None:
             if entry.start < 0:
                 entry.start, entry.line = line.start(), number
-            last = entry.strings[keyword] = PoString(literal, [string["literal"]])
+            last = entry.strings[sys.intern(keyword)] = PoString(text, start, end)
         elif last is not None:
-            last.span = Span(last.span.start, literal.end)
-            last.literals.append(string["literal"])
+            last.end = end
         else:
             unread.append(Record(f"line {number}", row, row, "unread", "belongs to no keyword"))
     yield entry
