@@ -20,6 +20,7 @@ from transduce.serve.worker import ToTranscribe, Worker
 from transduce.text.scripts import joined_lines
 
 openai = pytest.importorskip("openai")
+httpx = pytest.importorskip("httpx")
 pytest.importorskip("soundfile")
 
 from helpers.audio import encoded, noise  # noqa: E402
@@ -183,6 +184,32 @@ def test_no_client_chooses_a_path(listening: Served, tmp_path: Path, recording: 
         status, answer = listening.ask("/v1/chat/completions", {**chat, "stream": stream})
         assert status == 400 or "/v1/audio/transcriptions" in answer
         assert "/v1/audio/transcriptions" in str(answer)
+
+
+def test_speech_that_goes_on(listening: Served, recording: bytes) -> None:
+    """Final lines at once for a whole recording, and certain words of an open one."""
+
+    def ask(**fields: str) -> tuple[int, Any]:
+        response = httpx.post(
+            f"{listening.url}/page/speech",
+            data={"model": "tunes-run", **fields},
+            files={"file": ("a.flac", recording)},
+            timeout=60,
+        )
+        return response.status_code, response.json()
+
+    status, whole = ask(last="true")
+    assert status == 200 and whole["final"] and not whole["certain"] and not whole["draft"]
+    status, begun = ask()
+    assert status == 200 and begun["state"]["done"] > 4
+    for fields, message in (
+        ({"state": "[" * 9999}, "state is not one of an answer; leave it out at first"),
+        ({"state": '{"done": -1}'}, "state is not one of an answer"),
+        ({"last": "perhaps"}, "is none of false, true"),
+        ({"model": "x"}, "no model 'x'"),
+    ):
+        status, answer = ask(**fields)
+        assert 400 <= status < 500 and message in answer["error"]["message"], answer
 
 
 @pytest.mark.system

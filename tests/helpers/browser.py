@@ -30,11 +30,11 @@ Open = Callable[..., Any]
 
 
 @contextmanager
-def chromium() -> Iterator[Any]:
+def chromium(*arguments: str) -> Iterator[Any]:
     """A browser; skips the test where playwright is missing."""
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     with playwright.sync_playwright() as started:
-        opened = started.chromium.launch(executable_path=CHROMIUM, args=list(ARGUMENTS))
+        opened = started.chromium.launch(executable_path=CHROMIUM, args=[*ARGUMENTS, *arguments])
         yield opened
         opened.close()
 
@@ -111,3 +111,13 @@ def typed(page: Any, text: str = TEXT, source: str = "de", target: str = "en") -
 def written(page: Any) -> str:
     text: str = page.locator("#target").text_content()
     return text
+
+
+def sound_seconds(page: Any) -> float:
+    """Length of the sound that the page plays."""
+    sound = page.locator("#result audio")
+    sound.evaluate(
+        "audio => new Promise(done => audio.duration ? done() : audio.onloadedmetadata = done)"
+    )
+    length: float = sound.evaluate("audio => audio.duration")
+    return length

@@ -75,6 +75,27 @@ def tune(text: str, seed: int = 0, pitch_factor: float = 1.0) -> Samples:
     return samples + noise(len(samples) / RATE, RATE, seed, 0.003)
 
 
+def slow_tune(text: str, seed: int = 0) -> Samples:
+    """A tone of about a third of a second for each letter, between silence, in a little noise."""
+    chance = random.Random(seed)
+    parts = [noise(seed % 7 / 60, RATE, 3, 0.003)]
+    for letter in text:
+        pitch = TONES[letter] * chance.uniform(0.95, 1.05)
+        parts += [tone(chance.uniform(0.28, 0.36), RATE, pitch, chance.uniform(0.1, 0.4))]
+        parts += [np.zeros(RATE // 20, np.float32)]
+    samples: Samples = np.concatenate([*parts, noise(seed % 5 / 60, RATE, 3, 0.003)])
+    return samples + noise(len(samples) / RATE, RATE, seed, 0.003)
+
+
+def write_slow_tunes(path: Path, n: int) -> dict[str, Any]:
+    """Settings of the section that reads `n` slow tunes, whose letters are words."""
+    rows = []
+    for i, text in enumerate(melodies(n, 12)):
+        file = saved(path / f"{i:04}.wav", encoded(slow_tune(text, i), RATE))
+        rows.append({"audio": file.name, "text": " ".join(text)})
+    return {"kind": "manifest", "path": str(manifest(path / "tunes.jsonl", rows))}
+
+
 def melodies(n: int, longest: int = 5, seed: int = 0) -> list[str]:
     """Texts of 1 to `longest` letters."""
     chance = random.Random(seed)

@@ -13,7 +13,9 @@ from helpers.audio import Samples, encoded, noise, saved
 from helpers.tunes import RATE, tune
 from transduce.cli.main import main
 from transduce.decoding.options import DecodingOptions
-from transduce.speech.agreement import AgreedWords, parts_of
+from transduce.errors import SettingError
+from transduce.metrics.error_rates import edit_distance
+from transduce.speech.agreement import AgreedWords, OpenSpeech, parts_of
 from transduce.speech.segments import Segment, written
 
 OPEN = Segment(0.0, 1.0, "", partial=True)
@@ -79,6 +81,52 @@ def test_a_recording_while_it_is_spoken(tunes_path: Path, tmp_path: Path) -> Non
     assert places == sorted(places)
     file = saved(tmp_path / "a.wav", encoded(samples, RATE))
     assert main(["transcribe", str(tunes_path), str(file), "--partial"]) == 2
+
+
+def test_parts_of_a_recording_with_the_state_between(tunes_path: Path) -> None:
+    """As of the whole, with 5 s before what is done."""
+    transcriber = transduce.load(tunes_path, "cpu").transcriber(DecodingOptions(beam_size=1))
+    quiet = noise(1.5, RATE, 3, 0.003)
+    parts = [quiet]
+    for seed, text in enumerate(("abe", "dca", "bad", "ec")):
+        parts += [tune(text * 4, seed), quiet]
+    samples = np.concatenate(parts)
+    whole = [segment.text for segment in transcriber.transcribe([samples], live=True)]
+    state, first, lines, before = OpenSpeech(), 0, list[str](), ""
+    for end in (*range(RATE, len(samples), RATE), len(samples)):
+        last = end == len(samples)
+        segments, state = transcriber.transcribe_so_far(samples[first:end], state, last)
+        texts = [segment.text for segment in segments]
+        assert all(not segment.partial for segment in segments)
+        assert (texts[0] if texts else state.text).startswith(before), "no word is taken back"
+        before, lines = state.text, lines + texts
+        dropped = max(0, int(state.done - 5))
+        first += dropped * RATE
+        state = OpenSpeech.parse(
+            json.loads(json.dumps(state._replace(done=state.done - dropped)._asdict()))
+        )
+    assert first > 0 and before == "" and not state.goes_on
+    assert len(lines) == len(whole) == 4
+    assert edit_distance("".join(lines), "".join(whole)) <= len("".join(whole)) / 4
+
+
+def test_a_sound_that_was_no_speech_keeps_its_certain_words(tunes_path: Path) -> None:
+    transcriber = transduce.load(tunes_path, "cpu").transcriber(DecodingOptions(beam_size=1))
+    state = OpenSpeech(1.0, True, ("so", " it"), ("so", " it", " is"))
+    segments, state = transcriber.transcribe_so_far(noise(4, RATE, 3, 0.003), state)
+    assert [segment.text for segment in segments] == ["so it"]
+    assert state.certain == state.before == () and not state.goes_on and state.done > 2
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [[], {"done": -1}, {"done": True}, {"done": 1e999}, {"certain": "a"}, {"certain": [1]},
+     {"before": ["a"] * 501}, {"goes_on": 1}, {"x": 1}, {"language": None}],
+)  # fmt: skip
+def test_a_state_is_one_of_an_answer(fields: object) -> None:
+    with pytest.raises(SettingError, match="state is not one of an answer"):
+        OpenSpeech.parse(fields)
+    assert OpenSpeech.parse({"done": 1}).done == 1
 
 
 @pytest.mark.parametrize("form", ["srt", "json"])

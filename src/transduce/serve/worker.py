@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from transduce.explain.parts import KnockOut
     from transduce.loading import Run
     from transduce.localise.projection import Links
+    from transduce.speech.agreement import OpenSpeech
     from transduce.speech.audio import Samples
     from transduce.speech.segments import Segment
     from transduce.speech.speakers import Speakers
@@ -148,6 +149,26 @@ class Worker:
             check()
             yield segment
         yield length / transcriber.rate
+
+    def transcribe_so_far(
+        self, sound: bytes, state: OpenSpeech, last: bool, over: Callable[[], bool]
+    ) -> tuple[list[Segment], OpenSpeech]:
+        """As `Transcriber.transcribe_so_far`, of an encoded recording.
+
+        sound: the recording.  state: of the call before.  last: True for sound that has ended.
+        over: called for each block and between steps.  Raises as `transcribe`.
+        """
+        import numpy as np
+
+        from transduce.speech.audio import audio_blocks
+
+        transcriber = self._transcriber(ToTranscribe(sound), None)
+        blocks = [np.zeros(0, np.float32)]
+        for block in audio_blocks(sound, transcriber.rate, "the file"):
+            if over():
+                raise CancelledError("cancelled before completion")
+            blocks.append(block)
+        return transcriber.transcribe_so_far(np.concatenate(blocks), state, last, over)
 
     def _transcriber(self, recording: ToTranscribe, options: DecodingOptions | None) -> Transcriber:
         _, task, language, text, words, _, encoder = recording

@@ -5,22 +5,79 @@ LocalAgreement-2 (Liu et al. 2020; Macháček et al. 2023).
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any, NamedTuple
 
+from transduce.errors import SettingError
 from transduce.metrics.error_rates import edit_distance
 from transduce.speech.segments import Segment, word_places
 
+MOST_WORDS = 500
 
-class AgreedWords:
-    """Words of a piece that are certain; none is taken back."""
 
-    def __init__(self) -> None:
-        self._certain: list[str] = []
-        self._before: list[str] = []
+class OpenSpeech(NamedTuple):
+    """State between two parts of speech that goes on.
+
+    done: seconds from the beginning of the sound whose words are final.  goes_on: True for an open
+    piece from there.  certain, before: its certain words, and all words of its last text.
+    language: code of the last piece, if detected.
+    """
+
+    done: float = 0.0
+    goes_on: bool = False
+    certain: tuple[str, ...] = ()
+    before: tuple[str, ...] = ()
+    language: str = ""
+
+    @classmethod
+    def parse(cls, fields: Any) -> "OpenSpeech":
+        """The state of its fields (`_asdict`) in JSON.  Raises SettingError for other fields."""
+        try:
+            state = cls(**{name: _of_json(field) for name, field in fields.items()})
+            kinds = [type(field) for field in state] == [float, bool, tuple, tuple, str]
+        except (AttributeError, TypeError):
+            kinds = False
+        if not kinds or not 0 <= state.done < float("inf"):
+            raise SettingError("state is not one of an answer")
+        return state
 
     @property
     def text(self) -> str:
         """The certain words."""
-        return "".join(self._certain).strip()
+        return "".join(self.certain).strip()
+
+    @property
+    def draft(self) -> str:
+        """The words after them, with the blank before."""
+        return "".join(self.before[len(self.certain) :]).rstrip()
+
+
+def _of_json(field: Any) -> Any:
+    """A field of `OpenSpeech`."""
+    if not isinstance(field, list):
+        return float(field) if type(field) is int else field
+    is_short = len(field) <= MOST_WORDS and all(isinstance(word, str) for word in field)
+    return tuple(field) if is_short else None
+
+
+class AgreedWords:
+    """Words of a piece that are certain; none is taken back.
+
+    certain, before: words of `OpenSpeech`.
+    """
+
+    def __init__(self, certain: Sequence[str] = (), before: Sequence[str] = ()) -> None:
+        self._certain = list(certain)
+        self._before = list(before)
+
+    @property
+    def state(self) -> OpenSpeech:
+        """The words, in a state at the beginning of a sound."""
+        return OpenSpeech(certain=tuple(self._certain), before=tuple(self._before))
+
+    @property
+    def text(self) -> str:
+        """The certain words."""
+        return self.state.text
 
     def add(self, text: str) -> bool:
         """Compare a text of all that was said so far with the one before.  True for new words."""

@@ -21,12 +21,20 @@ CHANGE = 3.0
 
 
 class SpokenLanguages:
-    """Detection of the languages of a recording, window by window."""
+    """Detection of the languages of a recording, window by window.
 
-    def __init__(self, recogniser: Recogniser) -> None:
+    recogniser: detects them.  last: code of the language before the first window, if known.
+    """
+
+    def __init__(self, recogniser: Recogniser, last: str = "") -> None:
         self._recogniser = recogniser
         self._codes = [*recogniser.prompt.languages]
-        self._last: int | None = None
+        self._last = self._codes.index(last) if last in self._codes else None
+
+    @property
+    def last(self) -> str:
+        """Code of the language of the last piece; empty without one."""
+        return "" if self._last is None else self._codes[self._last]
 
     def cut(self, windows: Sequence[Window]) -> list[Window]:
         """The windows, each of one language, which is noted in them; as they are if it is not to be

@@ -18,7 +18,7 @@ from transduce.decoding.options import DecodingOptions
 from transduce.decoding.session import Prepared
 from transduce.errors import SettingError, needing_torch
 from transduce.metrics.error_rates import edit_distance
-from transduce.speech.agreement import AgreedWords
+from transduce.speech.agreement import AgreedWords, OpenSpeech
 from transduce.speech.audio import Excerpt, Samples, audio_blocks, channels_of
 from transduce.speech.guards import Attempt, Gains, guarded, once, outputs_of, repeats
 from transduce.speech.languages import SpokenLanguages, noted
@@ -26,7 +26,14 @@ from transduce.speech.prompt import Encoded, Source, TimedTokens, prompt_with, t
 from transduce.speech.recogniser import Recogniser
 from transduce.speech.segments import Segment, words_of
 from transduce.speech.speakers import Speakers, SpokenBy
-from transduce.speech.windows import FILLED, AudioPiece, Window, sound_pieces, windows_of
+from transduce.speech.windows import (
+    FILLED,
+    AudioPiece,
+    Window,
+    pieces_so_far,
+    sound_pieces,
+    windows_of,
+)
 from transduce.support.work import chunks
 from transduce.tasks.predictors import decode_line
 from transduce.text import PAD
@@ -152,16 +159,48 @@ class Transcriber:
         blocks, cancelled: as in `transcribe`.
         """
         languages, words = SpokenLanguages(self.recogniser), AgreedWords()
-        so_far = Segment(0.0, 0.0, "", partial=True)
         for piece in sound_pieces(blocks, self.rate, self.longest, every=EVERY):
-            if not piece.goes_on:
-                windows = languages.cut([Window([piece], self.rate)])
-                segments = [*self._of_windows(windows, 0, cancelled)]
-                yield from words.completed(segments, so_far)
-                so_far = Segment(piece.end, piece.end, "", partial=True)
-            elif words.add(self._draft(piece, cancelled)):
-                so_far = Segment(piece.start, piece.end, words.text, partial=True)
-                yield so_far
+            yield from self._agreed(piece, languages, words, cancelled)
+
+    def transcribe_so_far(
+        self,
+        samples: Samples,
+        state: OpenSpeech,
+        last: bool = False,
+        cancelled: Callable[[], bool] = lambda: False,
+    ) -> tuple[list[Segment], OpenSpeech]:
+        """Segments of sound while it is spoken that have become final, and the state for the next
+        call, with the same sound and more.
+
+        samples: (n,); what lies some seconds before `state.done` may be left out, and these be
+        taken from `done`.  state: of the call before.  last: True for sound that has ended.
+        cancelled: as in `transcribe`.
+        """
+        words = AgreedWords(state.certain, state.before)
+        languages = SpokenLanguages(self.recogniser, state.language)
+        pieces, done, goes_on = pieces_so_far(
+            samples, self.rate, self.longest, state.done, state.goes_on, last
+        )
+        segments = [s for p in pieces for s in self._agreed(p, languages, words, cancelled)]
+        if not goes_on or last:  # a piece that was no speech after all
+            segments += words.completed([], Segment(state.done, done, ""))
+        final = [segment for segment in segments if not segment.partial]
+        return final, words.state._replace(done=done, goes_on=goes_on, language=languages.last)
+
+    def _agreed(
+        self,
+        piece: AudioPiece,
+        languages: SpokenLanguages,
+        words: AgreedWords,
+        cancelled: Callable[[], bool],
+    ) -> Iterator[Segment]:
+        """Segments of a piece, or of an open one a partial segment for new certain words."""
+        place = Segment(piece.start, piece.end, "", partial=True)
+        if not piece.goes_on:
+            windows = languages.cut([Window([piece], self.rate)])
+            yield from words.completed([*self._of_windows(windows, 0, cancelled)], place)
+        elif words.add(self._draft(piece, cancelled)):
+            yield replace(place, text=words.text)
 
     def _draft(self, piece: AudioPiece, cancelled: Callable[[], bool]) -> str:
         """Text of a piece so far, by a greedy search over as much sound as there is."""

@@ -50,6 +50,8 @@ ends."""
 MARGIN = 5
 """Levels kept before and after sound.  Few, as models of trimmed recordings take silence for
 letters; with 2, the ends of sentences were cut, and with 10 more was made up in faint noise."""
+PAUSE = 50
+"""Faint levels that end a piece: half a second."""
 SHORTEST = SPAN + 4
 """Minimum number of loud levels in a piece; a click makes as many as a level has hops."""
 STEADY = 5.0
@@ -75,18 +77,16 @@ def sound_pieces(
     blocks: Iterable[Samples],
     rate: int,
     longest: float = 30.0,
-    pause: float = 0.5,
     every: float = 0.0,
 ) -> Iterator[AudioPiece]:
     """Stream the pieces of a recording that comes in blocks (n,); they do not depend on these.
 
     Sound begins and ends by its level over the noise, with hysteresis; the noise is a low
     percentile of the levels of the last 30 s.  longest: maximum seconds of a piece; longer sound is
-    cut at the quietest place of its second half.  pause: seconds of silence that end a piece.
-    every: seconds after which a piece that goes on is given, so far; 0 for never. Memory holds a
-    single piece.
+    cut at the quietest place of its second half.  every: seconds after which a piece that goes on
+    is given, so far; 0 for never. Memory holds a single piece.
     """
-    cutter = _Cutter(rate, round(longest / HOP_SECONDS), round(pause / HOP_SECONDS))
+    cutter = _Cutter(rate, round(longest / HOP_SECONDS), PAUSE)
     shown = 0
     for block in blocks:
         for at in range(0, len(block), BLOCK_SECONDS * rate):
@@ -97,11 +97,33 @@ def sound_pieces(
     yield from cutter.end()
 
 
+def pieces_so_far(
+    samples: Samples, rate: int, longest: float, done: float, goes_on: bool, last: bool
+) -> tuple[list[AudioPiece], float, bool]:
+    """Pieces of sound (n,) that goes on, the last of which may be open; the seconds that a next
+    call need not decide on again; and True for an open piece there.
+
+    longest: as of `sound_pieces`.  done: seconds by which the noise is estimated alone.  goes_on:
+    True for an open piece from there.  last: True for sound that has ended.
+    """
+    cutter = _Cutter(rate, round(longest / HOP_SECONDS), PAUSE, done, goes_on)
+    pieces = list[AudioPiece]()
+    for at in range(0, len(samples), BLOCK_SECONDS * rate):
+        pieces += cutter.add(samples[at : at + BLOCK_SECONDS * rate])
+    pieces += cutter.end() if last else cutter.so_far()
+    return pieces, *cutter.settled
+
+
 class _Cutter:
     """Samples and levels that are not decided on yet, or belong to the present piece; places in
-    hops."""
+    hops.
 
-    def __init__(self, rate: int, longest: int, pause: int) -> None:
+    rate: in Hz.  longest, pause: in levels.  done, goes_on: as of `pieces_so_far`.
+    """
+
+    def __init__(
+        self, rate: int, longest: int, pause: int, done: float = 0.0, goes_on: bool = False
+    ) -> None:
         assert longest > 4 * MARGIN, longest
         self.rate = rate
         self.longest = longest
@@ -115,10 +137,10 @@ class _Cutter:
         self._levels = np.zeros((0, self._powers.shape[1]))  # the last ones, up to the present
         self._decided = 0
         self._noise = np.full(self._powers.shape[1], LOWEST)
-        self._begin: int | None = None  # of the present piece
-        self._sounded = 0  # end of the present piece, if nothing follows
+        self._end = round(done * rate / self.hop)  # of the last piece
+        self._begin = self._end if goes_on else None  # of the present piece
+        self._sounded = self._end  # end of the present piece, if nothing follows
         self._faint = 0  # levels running that are above the noise, but not loud
-        self._end = 0  # of the last piece
 
     def add(self, block: Samples) -> Iterator[AudioPiece]:
         self._samples = np.concatenate([self._samples, block])
@@ -132,6 +154,13 @@ class _Cutter:
         """Levels that are decided on."""
         return self._decided
 
+    @property
+    def settled(self) -> tuple[float, bool]:
+        """Seconds before the open piece, or before any later one; and True for an open piece."""
+        later = max(self._end, self._decided - self._faint - MARGIN)
+        begin = later if self._begin is None else self._begin
+        return begin * self.hop / self.rate, self._begin is not None
+
     def so_far(self) -> Iterator[AudioPiece]:
         """The piece that has not ended, if there is one."""
         if self._begin is not None and self._sounded - self._begin >= GROUP:
@@ -143,7 +172,7 @@ class _Cutter:
     def end(self) -> Iterator[AudioPiece]:
         """Remaining pieces; a recording of less than half a second is one piece, unless it is
         silent."""
-        if self._measured < GROUP:
+        if self._measured < GROUP and not self._end:
             if len(self._levels) and self._over_noise(self._levels).max() > LOUD:
                 yield AudioPiece(0.0, len(self._samples) / self.rate, self._samples)
             return
@@ -177,6 +206,8 @@ class _Cutter:
     def _pass(self, level: float) -> Iterator[AudioPiece]:
         """Begin, continue or end a piece with the next level, in decibels over the noise."""
         decided = self._decided
+        if decided + SPAN // 2 < self._end:
+            return
         after = decided + SPAN // 2 + 1 + MARGIN
         if self._begin is None:
             self._faint = min(GROUP, self._faint + 1) if level > FAINT else 0

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
+import json
 import mimetypes
 import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -18,9 +19,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
-from transduce.errors import TransduceError
+from transduce.errors import SettingError, TransduceError
 from transduce.localise.checks import Glossary, Terms, no_glossary
-from transduce.serve.calls import Call, RequestError, bounded, invalid, unavailable, watched
+from transduce.serve.calls import (
+    SHORTER_RECORDING,
+    Call,
+    RequestError,
+    bounded,
+    invalid,
+    unavailable,
+    watched,
+)
 from transduce.serve.dialects.dialect import (
     POST,
     Dialect,
@@ -34,7 +43,10 @@ from transduce.serve.dialects.native import Native
 from transduce.serve.queue import check_answers
 from transduce.serve.requests import Fields, missing
 from transduce.serve.service import Service
+from transduce.serve.settings import AUDIO_BYTES
 from transduce.serve.translator import last_event
+from transduce.serve.worker import AUDIO
+from transduce.text.scripts import joined_lines
 
 if TYPE_CHECKING:
     from transduce.explain.parts import KnockOut
@@ -287,6 +299,32 @@ class Page(Dialect):
         check_answers([page])
         return HTMLResponse(page, headers=HEADERS | {"Content-Security-Policy": policy_of(page)})
 
+    async def speech(self, request: Request, fields: Fields) -> Response:
+        """Transcribe sound that goes on: lines that are final, certain words, and a draft."""
+        from transduce.speech.agreement import OpenSpeech
+
+        service = self.service
+        sound, name = fields.file("file").content, fields.text("model")
+        last = fields.choice("last", ("false", "true")) == "true"
+        try:
+            state = OpenSpeech.parse(json.loads(fields.text("state", "{}")))
+        except (ValueError, RecursionError, SettingError):
+            raise invalid("state is not one of an answer; leave it out at first") from None
+        async with watched(request, service.settings.timeout, SHORTER_RECORDING) as call:
+            queue = await service.present(name, call)
+            if queue.inputs != AUDIO:
+                raise invalid(f"model {name!r} takes no recordings")
+            (answer,) = await queue.observe(
+                [sound],
+                lambda run, _: run.transcribe_so_far(sound, state, last, call.over),
+                call,
+            )
+        check_answers([answer])
+        segments, state = answer
+        final = joined_lines([segment.text for segment in segments])
+        parts = {"final": final, "certain": state.text, "draft": state.draft}
+        return JSONResponse({**parts, "state": state._asdict()})
+
     def _pair(self, fields: Fields) -> LanguagePair:
         language = self.service.language
         source, target = language(fields.text("source")), language(fields.text("target"))
@@ -312,6 +350,13 @@ class Page(Dialect):
         words = {"pairs*": "list of pairs: sentence, translation"}
         twice = 2 * self.service.settings.max_body_bytes  # sentences with their translations
 
+        speech = {
+            "file*": "sound, in a multipart form; of what is done the last 5 s suffice",
+            "model*": "name of a run that reads recordings",
+            "state": "JSON of the answer before; `done` counts from the beginning of the sound",
+            "last": "true for sound that has ended",
+        }
+
         def post(name: str, handler: Handler, fields: Mapping[str, str]) -> Endpoint:
             return Endpoint(f"/page/{name}", handler, POST, fields, max_bytes=twice)
 
@@ -321,6 +366,7 @@ class Page(Dialect):
             post("translate", self.translate, {"q*": "text"} | pair | terms),
             post("words", self.words, words | pair),
             post("alternatives", self.alternatives, alternatives | pair | terms),
+            replace(post("speech", self.speech, speech), max_bytes=AUDIO_BYTES),
             replace(post("explanation", self.explanation, explanation), error_page=error_page),
         ]
 

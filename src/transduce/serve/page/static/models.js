@@ -1,6 +1,7 @@
 // Views of models of other tasks: their inputs, and an answer as its fields say.
 import { $, bars, el, failed, fault, places, say } from "./dom.js";
 import { explain } from "./explain.js";
+import { listen } from "./microphone.js";
 import * as net from "./net.js";
 import { has, number, t } from "./words.js";
 
@@ -157,22 +158,6 @@ function player(sound) {
   return el("audio", { controls: true, "aria-label": t("recording"), src: address });
 }
 
-// A file of the microphone; `begun` is given the function that ends it.
-async function recorded(begun) {
-  const stream = await navigator.mediaDevices.getUserMedia({ audio: true });
-  const recorder = new MediaRecorder(stream);
-  const parts = [];
-  return new Promise((resolve) => {
-    recorder.ondataavailable = (event) => parts.push(event.data);
-    recorder.onstop = () => {
-      for (const track of stream.getTracks()) track.stop();
-      resolve(new File(parts, t("recording"), { type: recorder.mimeType }));
-    };
-    recorder.start();
-    begun(() => recorder.stop());
-  });
-}
-
 // A recording, of a file or the microphone, and its text.
 function recording(model) {
   let end = null;
@@ -191,19 +176,35 @@ function recording(model) {
   };
   const record = async () => {
     if (end) return end();
-    let file;
+    stop();
+    fault("");
+    const [final, certain] = [el("span"), el("span")];
+    const draft = el("span", { class: "given" });
+    const text = el("p", { class: "result", dir: "auto" }, final, certain, draft);
+    const show = (answer) => {
+      fault("");
+      if (answer.final) {
+        final.textContent += `${answer.final}\n`;
+        say(answer.final);
+      }
+      certain.textContent = answer.certain;
+      draft.textContent = answer.draft;
+    };
+    const begun = (over) => {
+      end = over;
+      button.textContent = t("recordingEnds");
+      $("result").replaceChildren(text);
+    };
     try {
-      file = await recorded((over) => {
-        end = over;
-        button.textContent = t("recordingEnds");
-      });
+      const file = await listen({ model: model.name, name: t("recording"), signal: running.signal, begun, show, failed });
+      $("result").replaceChildren(text, player(file));
     } catch (error) {
-      throw new net.Fault(t("noMicrophone", error.message));
+      const ofMicrophone = error instanceof DOMException && error.name !== "AbortError";
+      throw ofMicrophone ? new net.Fault(t("noMicrophone", error.message)) : error;
     } finally {
       end = null;
       button.textContent = t("record");
     }
-    await transcribe(file);
   };
   const run = async () => input.files[0] && transcribe(input.files[0]);
   input.addEventListener("change", () => run().catch(failed));
