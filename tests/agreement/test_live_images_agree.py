@@ -131,6 +131,22 @@ def test_pixels_of_an_image_of_another_size(channels: int, fit: Any, tmp_path: P
         assert difference.float().mean() < 0.02
 
 
+def test_links_without_an_image_are_refused_by_their_bytes(tmp_path: Path) -> None:
+    code = """
+const texts = ["hello", "a.png:A", "a.png:__", "a.png:AAAA"];
+const answers = texts.map((text) => {
+  try {
+    return imageOf(text, { size: 2, channels: 1 });
+  } catch (error) {
+    return [error.word, error.sizes];
+  }
+});
+process.stdout.write(JSON.stringify(answers));
+"""
+    expected = [["wrongPixels", [n, 4]] for n in (0, 0, 0, 3)]
+    assert run_node(tmp_path, engine() + code) == expected
+
+
 def test_images_that_are_too_large_are_named(tmp_path: Path) -> None:
     settings = {
         "task": "image-embedding",

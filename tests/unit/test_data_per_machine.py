@@ -53,6 +53,17 @@ def test_one_rank_makes_the_arrays_and_all_map_them(
     assert len(list(cache.iterdir())) == 1
 
 
+def test_a_leftover_that_another_job_deletes_meanwhile_is_passed_over(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    iterdir = Path.iterdir
+    gone = [cache / "gone"]
+    monkeypatch.setattr(Path, "iterdir", lambda path: itertools.chain(gone, iterdir(path)))
+    (array,) = once_per_machine(lambda: 1, lambda: [np.arange(3)])
+    assert array.tolist() == [0, 1, 2]
+
+
 def test_ranks_that_share_an_order_have_the_batches_of_one_process(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,6 +1,7 @@
 """Who spoke: the imported encoder, clusters, and speakers of segments."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,13 @@ from transduce.errors import DataError, RunError, SettingError
 from transduce.runs.importing import import_run
 from transduce.speech.features import VoiceMel
 from transduce.speech.segments import Segment, Word, written
-from transduce.speech.speakers import SpeakerEncoder, Speakers, SpokenBy, clusters_of
+from transduce.speech.speakers import (
+    SpeakerEncoder,
+    Speakers,
+    SpeakerTurn,
+    SpokenBy,
+    clusters_of,
+)
 from transduce.speech.windows import AudioPiece
 
 
@@ -112,6 +119,35 @@ def test_speakers_take_turns(number: int) -> None:
     ]  # fmt: skip
     assert [(s.start, s.end) for s in named[:2]] == [(0, 3), (6.5, 9)]
     assert not SpokenBy(told_apart(), RATE).turns()
+
+
+class Counted(Sequence[SpeakerTurn]):
+    """Turns that count how often they are read."""
+
+    def __init__(self, turns: list[SpeakerTurn]) -> None:
+        self._turns = turns
+        self.reads = 0
+
+    def __len__(self) -> int:
+        return len(self._turns)
+
+    def __getitem__(self, at: Any) -> Any:
+        self.reads += 1
+        return self._turns[at]
+
+
+def test_words_are_looked_up_among_the_turns_of_their_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    n = 2000
+    turns = Counted([SpeakerTurn(2 * i, 2 * i + 1, i % 3) for i in range(n)])
+    words = tuple(Word("a", 2 * i - 0.4, 2 * i + 0.5, 0.0) for i in range(n))
+    between = tuple(Word("a", 2 * n + i, 2 * n + i + 0.1, 0.0) for i in range(3))
+    text = " ".join("a" for _ in range(n + 3))
+    spoken_by = SpokenBy(told_apart(), RATE)
+    monkeypatch.setattr(spoken_by, "turns", lambda: turns)
+    named = [*spoken_by.named([Segment(0, 2 * n + 4, text, words=words + between)])]
+    assert [segment.speaker for segment in named] == ["ABC"[i % 3] for i in range(n)]
+    assert len(named[-1].words) == 4  # those behind the last turn are of its speaker
+    assert turns.reads < 20 * n
 
 
 def test_a_single_speaker_is_one() -> None:

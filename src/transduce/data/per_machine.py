@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shutil
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -42,9 +44,7 @@ def once_per_machine(
         cache.mkdir(parents=True, exist_ok=True)
         with awaited_lock(path.with_suffix(".lock")):
             if not path.exists():
-                for left in cache.iterdir():
-                    if left.stat().st_mtime < time.time() - LEFTOVER:
-                        shutil.rmtree(left, ignore_errors=True)
+                _delete_leftovers(cache)
                 aside = cache / f".{uuid.uuid4().hex}"
                 aside.mkdir()
                 for number, array in enumerate(make()):
@@ -58,3 +58,11 @@ def once_per_machine(
             if is_last:
                 shutil.rmtree(path, ignore_errors=True)
     return arrays
+
+
+def _delete_leftovers(cache: Path) -> None:
+    """Delete the files of jobs that were killed."""
+    for left in cache.iterdir():
+        with contextlib.suppress(FileNotFoundError):  # another job has deleted it meanwhile
+            if left.stat().st_mtime < time.time() - LEFTOVER:
+                shutil.rmtree(left, ignore_errors=True)

@@ -5,11 +5,12 @@ Voices that overlap are outside: each moment has one speaker.
 
 from __future__ import annotations
 
+import bisect
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -76,17 +77,18 @@ class SpeakerEncoder:
 
     def _layer(self, x: NDArray[np.float32], layer: int) -> NDArray[np.float32]:
         """Outputs (t, n, m) of a layer for its inputs (t, n, d)."""
-        read, own, *biases = (
+        weight_ih, weight_hh, *biases = (
             self._weights[f"lstm.{name}_l{layer}"]
             for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
         )
-        gates = x @ read.T + sum(biases)
-        hidden = cell = np.zeros((x.shape[1], own.shape[1]), np.float32)
-        outputs = np.empty((*x.shape[:2], own.shape[1]), np.float32)
-        for t, given in enumerate(gates):
-            enter, keep, new, leave = np.split(given + hidden @ own.T, 4, axis=1)
-            cell = _sigmoid(keep) * cell + _sigmoid(enter) * np.tanh(new)
-            hidden = outputs[t] = _sigmoid(leave) * np.tanh(cell)
+        projected = x @ weight_ih.T + sum(biases)
+        hidden = cell = np.zeros((x.shape[1], weight_hh.shape[1]), np.float32)
+        outputs = np.empty((*x.shape[:2], weight_hh.shape[1]), np.float32)
+        for t, inputs in enumerate(projected):
+            # input, forget and output gate, and the candidate of the cell
+            i, f, g, o = np.split(inputs + hidden @ weight_hh.T, 4, axis=1)
+            cell = _sigmoid(f) * cell + _sigmoid(i) * np.tanh(g)
+            hidden = outputs[t] = _sigmoid(o) * np.tanh(cell)
         return outputs
 
     def windows_of(self, piece: AudioPiece, rate: int) -> tuple[list[int], Vectors]:
@@ -120,7 +122,7 @@ def _sigmoid(x: NDArray[np.float32]) -> NDArray[np.float32]:
 
 @dataclass(frozen=True)
 class Speakers:
-    """Settings of who spoke.  number: of speakers; 0 to find it.
+    """Settings of diarization.  number: of speakers; 0 to find it.
 
     Raises SettingError for a number out of 0 to 26.
     """
@@ -207,15 +209,20 @@ class SpokenBy:
 
 
 def _speaker(turns: Sequence[SpeakerTurn], start: float, end: float) -> str:
-    """Name of the speaker with most of a time, or of the nearest turn."""
+    """Name of the speaker with most of a time, or of the nearest of the turns, which are in order
+    and do not overlap."""
+    first = bisect.bisect_right(turns, start, key=attrgetter("end"))
     shares: dict[int, float] = {}
-    for turn in turns:
+    for number in range(first, len(turns)):
+        turn = turns[number]
+        if turn.start >= end:
+            break
         shared = min(end, turn.end) - max(start, turn.start)
-        if shared > 0:
-            shares[turn.speaker] = shares.get(turn.speaker, 0.0) + shared
+        shares[turn.speaker] = shares.get(turn.speaker, 0.0) + shared
     if not shares:
         middle = (start + end) / 2
-        nearest = min(turns, key=lambda turn: max(turn.start - middle, middle - turn.end))
+        neighbours = turns[max(first - 1, 0) : first + 1]
+        nearest = min(neighbours, key=lambda turn: max(turn.start - middle, middle - turn.end))
         shares = {nearest.speaker: 0.0}
     return chr(ord("A") + max(shares.items(), key=itemgetter(1))[0])
 

@@ -147,7 +147,7 @@ function otherRows(side, s) {
 function outputRows(side) {
   const tabs = openable(),
     step = D.steps[clamp(S.step, 0, D.steps.length - 1)],
-    hidden = D.hidden.find((one) => one.position === flowColumn(side)),
+    hidden = D.hidden.find(({ position }) => position === flowColumn(side)),
     masked = D.task === "masked-language-model",
     ends = D.span ? D.span.start.map((p, i) => [`${i} ${seq(D.stacks[side].sequence)[i]}`, p]).sort((x, y) => y[1] - x[1]) : [],
     guesses = step?.guesses ?? (masked && hidden ? hidden.guesses : D.labels.length ? D.labels : ends),
@@ -165,7 +165,7 @@ function lastBox() {
 }
 function openAnswer() {
   const column = D.stacks.encoder ? flowColumn("encoder") : -1,
-    isHidden = D.task === "masked-language-model" && D.hidden.some((one) => one.position === column);
+    isHidden = D.task === "masked-language-model" && D.hidden.some(({ position }) => position === column);
   openAt({ tab: "answer", hidden: isHidden ? column : S.hidden }, "");
 }
 // Neighbours of the embedding of a token, in the laboratory or (of encoders alone) below its numbers.

@@ -3,9 +3,17 @@
 
 const bytesOf = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
 const textOfBytes = (pixels) => btoa(Array.from(pixels, (v) => String.fromCharCode(v)).join(""));
+// No pixels for a text that is not base64, as of a link that was cut off.
+function pixelsOf(text) {
+  try {
+    return bytesOf(text);
+  } catch {
+    return [];
+  }
+}
 function imageOf(text, { size, channels }) {
   const at = text.lastIndexOf(":"),
-    pixels = /^[\w+/]*=*$/.test(text.slice(at + 1)) ? bytesOf(text.slice(at + 1)) : [],
+    pixels = pixelsOf(text.slice(at + 1)),
     sizes = [pixels.length, channels * size * size];
   if (sizes[0] !== sizes[1])
     throw Object.assign(new RangeError(`${sizes[0]} bytes of pixels, in place of ${sizes[1]}`), { word: "wrongPixels", sizes });
