@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import zipfile
 from collections.abc import Callable, Iterator
@@ -17,6 +18,8 @@ from transduce.making.learner_page import learner_page
 
 pytestmark = [needs_chromium, needs_wasm, needs_learner, pytest.mark.timeout(COMPILING)]
 MOST_BYTES = 400_000
+MOST_OF_A_TASK = 100
+"""Milliseconds of CPU of a task of the page's own thread."""
 WAIT = 240_000
 """Milliseconds for a worker on a busy machine."""
 
@@ -162,13 +165,44 @@ def test_two_models_learn_side_by_side(show: Open) -> None:
         side.locator("button.first").click()
     for side in (sides.first, sides.last):
         side.locator(".runs td:last-child:text-matches('%')").wait_for()
-        side.locator(".answer:text-matches('It writes')").wait_for()
+        side.locator(".answer:text-matches('it writes')").wait_for()
     assert "Cross-attention" in sides.first.locator(".maps").inner_text()
     assert "Head" in sides.last.locator(".induction").inner_text()
+    looks = sides.first.locator(".looks")
+    looks.fill("0")
+    sides.first.get_by_text("Attention at step 0").wait_for()
+    looks.fill(looks.evaluate("slider => slider.max"))
+    sides.first.get_by_text("Attention at step 50").wait_for()
     sides.first.locator("[name=mask]").uncheck()
     sides.first.locator("[data-dial=width]").select_option("64")
     state = page.evaluate("decodeURIComponent(location.hash)")
     assert "a=task:reverse,width:64,steps:50,without:mask" in state
+
+
+def test_an_existing_file_is_replaced_if_asked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "page.html"
+    file.write_text("mine")
+    assert main(["page", str(file)]) == 1
+    assert "exists; --again replaces it" in capsys.readouterr().err
+    assert file.read_text() == "mine"
+    assert main(["page", str(file), "--again"]) == 0
+    assert file.read_text() == learner_page()
+
+
+def test_the_page_stays_free_while_it_learns(browser: Any, show: Open) -> None:
+    page = show()
+    fill_in(page, table(), "0.2")
+    browser.start_tracing(page=page, categories=["toplevel"])
+    page.click("#train")
+    page.wait_for_selector("#report:not([hidden])")
+    events = json.loads(browser.stop_tracing())["traceEvents"]
+    names = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"}
+    tasks = [e for e in events if e["name"].endswith("RunTask") and "tdur" in e]
+    main = [e["tdur"] for e in tasks if names.get((e["pid"], e["tid"])) == "CrRendererMain"]
+    assert len(main) > 20
+    assert max(main) / 1000 <= MOST_OF_A_TASK
 
 
 @pytest.mark.parametrize("at", ["#lang=zh", "#lang=zh&tab=dials"])

@@ -63,6 +63,32 @@ def test_without_positions_lines_are_bags_of_digits(tmp_path: Path) -> None:
     assert learnt["share"] <= 0.1
 
 
+def test_agreement_needs_positions(tmp_path: Path) -> None:
+    learnt = practised(tmp_path, task="agreement")
+    assert learnt["share"] >= 0.9
+    assert learnt["seen"]["line"] == "key by cats of jars"  # 31415 is no line of this task
+    assert not learnt["seen"]["isTyped"]
+    assert learnt["seen"]["wanted"] == "is"
+    assert practised(tmp_path, task="agreement", leftOut=["positions"])["share"] <= 0.8
+
+
+def test_lines_of_agreement_have_one_subject(tmp_path: Path) -> None:
+    code = """
+    study = Object.assign(new TaskStudy({}), { task: TASKS.agreement });
+    const answer = (text) => {
+      const ids = study.idsOf(text);
+      return study.task.fits(ids) ? WORDS[study.task.answer(ids)[0] - DIGIT] : "";
+    };
+    const random = randomOf(1);
+    const typed = ["key by cats", "keys on cat of dog", "Dogs", "key cats", "key by", "by key"];
+    const lines = Array.from({ length: 50 }, () => study.task.line(random, 4));
+    const shown = { drawn: lines.every(study.task.fits), typed: typed.map(answer) };
+    process.stdout.write(JSON.stringify(shown));
+    """
+    lines = run_node(tmp_path, worker_script() + code)
+    assert lines == {"drawn": True, "typed": ["is", "are", "are", "", "", ""]}
+
+
 def test_a_decoder_alone_repeats(tmp_path: Path) -> None:
     dials = {"task": "repeat", "layers": 2, "width": 64, "rate": 5e-3, "longest": 4}
     learnt = practised(tmp_path, **dials)
@@ -73,7 +99,7 @@ def test_a_decoder_alone_repeats(tmp_path: Path) -> None:
 def test_sums_are_those_of_arithmetic(tmp_path: Path) -> None:
     code = """
     const idsOf = (text) => [...text].map((sign) => (sign === "+" ? PLUS : DIGIT + Number(sign)));
-    const sums = ["9+1", "12+345", "999+99"].map((text) => TASKS.add(idsOf(text)));
+    const sums = ["9+1", "12+345", "999+99"].map((text) => TASKS.add.answer(idsOf(text)));
     process.stdout.write(JSON.stringify(sums.map((ids) => ids.map((id) => id - DIGIT).join(""))));
     """
     assert run_node(tmp_path, worker_script() + code) == ["10", "357", "1098"]

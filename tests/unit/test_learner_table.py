@@ -51,7 +51,10 @@ def test_both_languages_have_all_words() -> None:
 
 @pytest.mark.parametrize("path", [BOOK], ids=["book"])
 def test_the_book_has_the_present_page(path: Path) -> None:
-    page, again = path.read_text(encoding="utf-8"), "run `transduce page docs/book/train.html`"
+    page, again = (
+        path.read_text(encoding="utf-8"),
+        "run `transduce page docs/book/train.html --again`",
+    )
     packed = gzip.decompress(base64.b64decode(facts_of(page)["sources"]))
     own = [name for name in WORKER if name not in SHARED]
     texts = json.loads(packed)

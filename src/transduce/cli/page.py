@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from transduce.cli.options import Flag
 from transduce.cli.output import open_output, print_lines
+from transduce.errors import DataError
 
 
-def page(file: Path, /) -> None:
+def page(file: Path, /, *, again: Flag = False) -> None:
     """Write a page that learns two columns in a browser, and saves itself as a page.
 
     One file without a server or an installation: paste a table, train, ask, and save a page that
@@ -18,7 +20,11 @@ def page(file: Path, /) -> None:
     ----------
     file
         File to write, such as learner.html.
+    again
+        Replace an existing file. Default: it is kept, and the exit status is 1.
     """
+    if file.is_file() and not again:
+        raise DataError(f"{file} exists; --again replaces it")
     from transduce.making.learner_page import learner_page
 
     content = learner_page()

@@ -49,7 +49,7 @@ def learner_page() -> str:
     Raises SettingError without the compiled modules.
     """
     facts = {
-        "words": json.loads(static("transduce.web", "learner_words.json")),
+        "words": packed(static("transduce.web", "learner_words.json").encode()),
         "sources": packed(json.dumps(sources()).encode()),
         "scripts": WORKER,
         **worker_facts(),

@@ -2,7 +2,7 @@
 // The address holds the state: #tab=dials&without=mask&line=31415&a=task:sort,width:64&b=….
 
 const DIALS = {
-  task: ["copy", "reverse", "sort", "add", "repeat"],
+  task: ["copy", "reverse", "sort", "add", "agreement", "repeat"],
   layers: [1, 2, 3, 4],
   heads: [1, 2, 4, 8],
   width: [16, 32, 64, 128],
@@ -13,6 +13,8 @@ const NUMBERS = { longest: [2, 12], steps: [50, 5000], seed: [0, 999999] };
 const PARTS = ["positions", "scale", "mask", "residual", "norm"];
 const DEFAULTS = { task: "copy", layers: 1, heads: 2, width: 32, order: "pre", positions: "sinusoidal", longest: 5, steps: 400, seed: 1, leftOut: [] };
 const DRAWN_MAPS = 12;
+const LOOK_EVERY = 300; // milliseconds
+const MOST_LOOKS = 64; // kept of a training, above which every other one goes
 
 // Dials of a side in the address.
 function dialsOf(text) {
@@ -53,9 +55,10 @@ class Side {
       const { width } = this.dials,
         made = await guarded(() => this.trainer.call("task", { ...this.dials, rate: 1e-2 * Math.min(1, 32 / width) }));
       if (!made) return (this.running = false);
-      this.runs.push({ key: this.key(), dials: { ...this.dials }, curve: [], progress: 0, ...made });
+      this.runs.push({ key: this.key(), dials: { ...this.dials }, curve: [], looks: [], progress: 0, ...made });
     }
     this.draw();
+    await this.look();
     Object.assign(this.run(), await guarded(() => this.trainer.call("practise")));
     this.running = false;
     this.draw();
@@ -64,17 +67,30 @@ class Side {
   show(facts) {
     Object.assign(this.run(), facts);
     this.drawRun();
-    if (performance.now() - (this.lookedAt ?? 0) > 600) this.look();
+    if (performance.now() - (this.lookedAt ?? 0) > LOOK_EVERY) this.look();
   }
   async look() {
-    if (!this.run()) return;
+    const run = this.run();
+    if (!run) return;
     this.lookedAt = performance.now();
     const seen = await guarded(() => this.trainer.call("look", { line: $("#line").value }));
-    const [answer, maps] = ["answer", "maps"].map((part) => this.element.querySelector(`.${part}`));
-    answer.textContent = seen ? t("writes", seen.written || "—") : t("noLine");
-    answer.className = `answer ${seen && seen.written === seen.wanted ? "right" : "wrong"}`;
+    if (!seen || run !== this.run()) return;
+    const isNewest = this.at === undefined || this.at >= run.looks.length - 1,
+      looks = run.looks.filter(({ line, step }) => line === seen.line && step < seen.step);
+    run.looks = [...(looks.length < MOST_LOOKS ? looks : looks.filter((_, k) => k % 2 === 0)), seen];
+    this.drawLook(isNewest ? run.looks.length - 1 : this.at);
+  }
+  // Answer and attention at one of the steps that were looked at.
+  drawLook(at) {
+    const { looks } = this.run(),
+      [answer, maps, steps] = ["answer", "maps", "looks"].map((part) => this.element.querySelector(`.${part}`)),
+      seen = looks[(this.at = Math.min(at, looks.length - 1))];
+    Object.assign(steps, { max: looks.length - 1, value: this.at, disabled: looks.length < 2 });
+    steps.labels[0].firstChild.textContent = `${t("lookedAt", number(seen.step))} `;
+    answer.textContent = `${seen.isTyped ? "" : t("noLine")} ${t("writes", seen.line, seen.written || "—")}`;
+    answer.className = `answer ${seen.written === seen.wanted ? "right" : "wrong"}`;
     const title = ({ name, head }) => t("headOf", t(name.replace(/\.layers\.\d+\./, " ")), Number(name.match(/\d+/)[0]) + 1, head + 1);
-    const figures = (seen?.maps ?? []).map((map) =>
+    const figures = seen.maps.map((map) =>
       mapFigure(title(map), map.name.startsWith("encoder") ? seen.keys : seen.queries, map.name.endsWith("cross_attention") || map.name.startsWith("encoder") ? seen.keys : seen.queries, map.numbers),
     );
     maps.replaceChildren(...figures.slice(-DRAWN_MAPS));
@@ -129,7 +145,9 @@ class Side {
       element("div", { class: "scroll" }, element("table", { class: "runs" })),
       element("p", {}, element("output", { class: "answer" })),
       element("div", { class: "induction" }),
+      element("label", {}, "", element("input", { type: "range", class: "looks", min: 0, max: 0, disabled: "", oninput: ({ target }) => this.drawLook(Number(target.value)) })),
       element("div", { class: "maps" }),
+      element("p", { class: "note" }, t("mapsNote")),
     );
     this.drawRun();
     if (!running) this.look();
@@ -173,8 +191,8 @@ const sides = [];
 function drawDials() {
   if ($("#dials").hidden) return;
   if (!sides.length) {
-    const line = element("input", { id: "line", inputmode: "text", maxlength: 25, size: 14, autocomplete: "off" });
-    line.value = (address.get("line") ?? "31415").slice(0, 25);
+    const line = element("input", { id: "line", inputmode: "text", maxlength: 60, size: 22, autocomplete: "off" });
+    line.value = (address.get("line") ?? "31415").slice(0, 60);
     line.oninput = () => {
       address.set("line", line.value);
       writeAddress();
@@ -186,6 +204,9 @@ function drawDials() {
   sides.forEach((side) => side.draw());
 }
 
-draw();
-showTab(address.get("tab") === "dials" || address.has("without") ? "dials" : "table");
-offerKept();
+unzipped(page.words).then((words) => {
+  page.words = words;
+  draw();
+  showTab(address.get("tab") === "dials" || address.has("without") ? "dials" : "table");
+  offerKept();
+});

@@ -4,8 +4,8 @@ const page = JSON.parse(document.getElementById("page").textContent);
 const $ = (selector) => document.querySelector(selector);
 const address = new URLSearchParams(location.hash.slice(1));
 let language = address.get("lang") ?? (navigator.language.startsWith("zh") ? "zh" : "en");
-if (!(language in page.words)) language = "en";
-const t = (key, ...parts) => (page.words[language][key] ?? key).replace(/\{(\d)\}/g, (_, number) => parts[number]);
+if (!["en", "zh"].includes(language)) language = "en";
+const t = (key, ...parts) => (page.words[language]?.[key] ?? key).replace(/\{(\d)\}/g, (_, number) => parts[number]);
 const number = (count) => count.toLocaleString(language);
 const percent = (share) => `${(100 * share).toFixed(share > 0 && share < 0.1 ? 1 : 0)} %`;
 
