@@ -196,11 +196,9 @@ def _add_element(element: Element, keys: Keys, book: _Workbook) -> None:
             start = end
     for attribute in SHOWN_OF.get(name, ()):
         is_name = name == "tableColumn" and attribute == "name"
-        for value in (
-            ()
-            if is_name and element.begin in book.cells
-            else attribute_value(element, attribute, keys)
-        ):
+        if is_name and element.begin in book.cells:
+            continue  # it is as in the cell
+        for value in attribute_value(element, attribute, keys):
             if is_name:
                 book.names[value.span.start] = value
             if value.segment.source not in referred:
