@@ -19,7 +19,7 @@ from transduce.decoding.hypotheses import length_penalty
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import SettingError
 from transduce.explain.knock_out import explain_without
-from transduce.explain.live import tokenizer_facts
+from transduce.explain.page_tokenizers import tokenizer_facts
 from transduce.explain.parts import KnockOut
 from transduce.explain.tasks import explain_translation
 from transduce.text import (

@@ -16,11 +16,11 @@ from helpers.web import COMPILING, assert_same_as_engine, needs_node, needs_wasm
 from helpers.web_tokens import FAMILIES, texts, tokenizer_of
 from transduce.errors import RunError, SettingError
 from transduce.explain.page import static
+from transduce.explain.page_tokenizers import tokenizer_facts
 from transduce.runs.exporting import export_run
 from transduce.runs.importing import import_run
 from transduce.text import HuggingFaceTokenizer
 from transduce.web.page import SCRIPTS
-from transduce.web.tokenizers import page_tokenizer
 
 TOKENS = """
 const { facts, texts } = JSON.parse(require("fs").readFileSync("texts.json", "utf8"));
@@ -45,7 +45,7 @@ LINES = [
 def test_texts_have_the_tokens_of_python(family: str, tmp_path: Path) -> None:
     tokenizer = tokenizer_of(family)
     lines = [*texts(600, 1), *ODD]
-    content = {"facts": page_tokenizer(tokenizer), "texts": lines}
+    content = {"facts": tokenizer_facts(tokenizer), "texts": lines}
     (tmp_path / "texts.json").write_text(json.dumps(content), encoding="utf-8")
     code = "".join(static(*script) for script in SCRIPTS[:2])
     for line, answer in zip(lines, run_node(tmp_path, code + TOKENS), strict=True):
@@ -72,7 +72,7 @@ def test_all_that_a_page_lacks_is_named_at_once(tmp_path: Path) -> None:
     definition["model"] = {**definition["model"], "dropout": None, "byte_fallback": True}
     numbering = tokenizer_of("gpt2").numbering
     with pytest.raises(SettingError) as caught:
-        page_tokenizer(HuggingFaceTokenizer(definition, numbering))
+        tokenizer_facts(HuggingFaceTokenizer(definition, numbering))
     for part in ('"Nmt"', '"a+"', '"Digits"'):
         assert part in str(caught.value)
 

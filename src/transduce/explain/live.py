@@ -1,6 +1,6 @@
-"""A model inside a page: weights as bytes, settings and vocabularies as plain data.
+"""A model inside a page: weights as bytes, settings as plain data.
 
-The page's own forward pass (`static/forward.js`) and tokenizers read them.
+The page's own forward pass (`static/forward.js`) reads them.
 """
 
 import base64
@@ -24,15 +24,11 @@ from transduce.nn.stack_configs import (
     head_width,
 )
 from transduce.settings.sections import outside, to_dict
-from transduce.text import SPECIAL_TOKENS, MarianTokenizer, Tokenizer
-from transduce.text.imported import piece_table
-from transduce.text.subword import SubwordTokenizer
-from transduce.text.tokenizer import ListedTokenizer
 
 Precision = Literal["int8", "float32"]
 """Numbers of matrices in a page; vectors are float32 in both."""
 GREATEST = 127
-MOST_PARAMETERS = 20_000_000
+MOST_PARAMETERS = 130_000_000
 """Parameters of a model in a page, 1.4 bytes each."""
 
 
@@ -175,45 +171,4 @@ def _other_facts(side: str, config: Any, looks: bool) -> dict[str, Any]:
     raise SettingError(
         f"a live page computes no stack of kind {config.kind!r} (model.{side}.kind); "
         "leave out --live"
-    )
-
-
-def marian_facts(tokenizer: MarianTokenizer) -> dict[str, Any]:
-    """A SentencePiece model with its own normalisation.  others: its pieces without an id here."""
-    table = piece_table(tokenizer.sentencepiece)
-    scores = {piece: float(f"{score:.9g}") for piece, score in table.scores.items()}
-    pieces = tokenizer.tokens(range(tokenizer.size))
-    known = {*pieces[len(SPECIAL_TOKENS) :]}
-    return {
-        "kind": "bpe" if tokenizer.is_bpe else "unigram",
-        "normalization": "none",
-        "lowercase": False,
-        "pieces": pieces,
-        "scores": [scores.get(piece) for piece in pieces],
-        "others": {piece: score for piece, score in scores.items() if piece not in known},
-        "replacements": table.replacements,
-        "dummy_prefix": table.dummy_prefix,
-        "single_blanks": table.single_blanks,
-    }
-
-
-def tokenizer_facts(tokenizer: Tokenizer) -> dict[str, Any]:
-    """The whole of a tokenizer.  Raises SettingError for an imported one."""
-    normalizer = tokenizer.normalizer
-    form = {"normalization": normalizer.normalization, "lowercase": normalizer.lowercase}
-    match tokenizer:
-        case ListedTokenizer():
-            return {"kind": tokenizer.kind, **form, "pieces": tokenizer.units}
-        case SubwordTokenizer():
-            scores = None
-            if tokenizer.kind == "unigram":  # nine digits hold a float32
-                scores = [float(f"{score:.9g}") for score in tokenizer.scores()]
-            pieces = tokenizer.tokens(range(tokenizer.size))
-            return {"kind": tokenizer.kind, **form, "pieces": pieces, "scores": scores}
-        case MarianTokenizer() if tokenizer.is_plain:
-            return marian_facts(tokenizer)
-    kind = getattr(tokenizer, "kind", type(tokenizer).__name__)
-    raise SettingError(
-        "a page has tokenizers of characters, symbols, BPE and unigram pieces, and those of "
-        f"Marian for one pair of languages; this tokenizer is of kind {kind!r}"
     )

@@ -106,6 +106,7 @@ ENGINE = (
     "stacks",
     "random",
     "tokenizers",
+    "imported",
     "decode",
     "patterns",
     "encoders",
@@ -174,9 +175,15 @@ def page_of(
     return before + plain_json(shown) + middle + ("" if model is None else _engine(model)) + after
 
 
+def engine_scripts(model: Mapping[str, Any]) -> Iterator[str]:
+    """Names of the files that compute with a model: "imported" only for such a tokenizer."""
+    imported = any(tokenizer["kind"] == "hugging-face" for tokenizer in model["tokenizers"])
+    return (name for name in ENGINE if imported or name != "imported")
+
+
 def _engine(model: Mapping[str, Any]) -> str:
     """Elements of a model and of the code that computes with it."""
-    code = "\n".join(static("transduce.explain", f"{name}.js") for name in ENGINE)
+    code = "\n".join(static("transduce.explain", f"{name}.js") for name in engine_scripts(model))
     data = f'<script id="model" type="application/json">{plain_json(model)}</script>\n'
     return f"{data}<script>\n{code}</script>\n"
 

@@ -20,8 +20,8 @@ from transduce.explain.live import (
     LiveModel,
     check_settings,
     stack_facts,
-    tokenizer_facts,
 )
+from transduce.explain.page_tokenizers import tokenizer_facts
 from transduce.explain.parts import Feature, Hidden, Span
 from transduce.explain.recorded_pass import (
     Names,

@@ -20,10 +20,10 @@ from transduce.engine.pair_shape import model_shape
 from transduce.errors import SettingError
 from transduce.explain.live import Precision, packed_arrays
 from transduce.explain.page import plain_json, static
+from transduce.explain.page_tokenizers import tokenizer_facts
 from transduce.tasks.translation.recipe import LanguagesConfig, LanguageTokens
 from transduce.tasks.translation.translator import Translator
 from transduce.text import BOS, EOS, PAD
-from transduce.web.tokenizers import page_tokenizer
 
 FORMAT = 1
 
@@ -99,7 +99,7 @@ def model_facts(translator: Translator, name: str, precision: Precision) -> dict
     tokenizers = []
     for tokenizer in [source] if source is target else [source, target]:
         try:
-            tokenizers.append(page_tokenizer(tokenizer))
+            tokenizers.append(tokenizer_facts(tokenizer))
         except SettingError as error:
             refusals.append(str(error))
     if refusals:
@@ -157,7 +157,7 @@ def parameters(translator: Translator) -> int:
 
 SCRIPTS = (
     ("transduce.explain", "tokenizers.js"),
-    ("transduce.web", "imported.js"),
+    ("transduce.explain", "imported.js"),
     ("transduce.web", "translator.js"),
     ("transduce.web", "worker.js"),
 )

@@ -9,6 +9,8 @@ const PARTS = {
   softmax: "partSoftmax",
 };
 
+const SLOW = 400;
+const PAUSE = 700;
 // Fields stay while all else is drawn again, so that typing goes on.
 function startBar() {
   const typing = el("section", { id: "typing" }),
@@ -30,9 +32,10 @@ function startBar() {
   top.before(typing);
   top.after(rest);
 }
+// A large model waits for the end of a word.
 function soon(run) {
   clearTimeout(BAR.waiting);
-  BAR.waiting = setTimeout(run, 0);
+  BAR.waiting = setTimeout(run, live.milliseconds > SLOW ? PAUSE : 0);
 }
 function typed() {
   const values = BAR.fields.map((field) => field.value),

@@ -37,7 +37,7 @@ function classified(model, bare, texts) {
     best = (scores) => likeliest(softmax(scores), labels, MOST_LABELS);
   if (texts.every((text) => text.trim() === "")) return bare;
   const encoded = texts.map((text) => model.tokenizers[0].encode(text)),
-    [ids, segments] = inputRow(encoded, facts.max_length),
+    [ids, segments] = inputRow(encoded, facts.max_length, model.tokenizers[0].facts.between),
     [scores, recording, parts] = readText(model, ids, () =>
       labelScores(model, network.encode(ids, segments)),
     ),

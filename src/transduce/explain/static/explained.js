@@ -95,7 +95,7 @@ class LiveModel {
       encoded = source.encode(text);
     if (text.trim() === "") return bare;
     this.checkLength(encoded.length, facts.max_source_length);
-    const ids = [...encoded, EOS],
+    const ids = source.facts.endless ? encoded : [...encoded, EOS],
       names = namesOf(target),
       lengths = { ...facts.decoding, ...settings.decoding },
       most = Math.trunc(encoded.length * lengths.max_length_ratio) + lengths.max_length_extra;
@@ -220,6 +220,7 @@ class LiveModel {
     const { network } = this,
       translates = this.facts.task === "translation",
       ids = this.tokenizers[0].encode(texts[0]),
+      source = this.tokenizers[0].facts.endless ? ids : [...ids, EOS],
       before = translates ? [BOS] : this.prompt(texts[0])[0],
       read = [...before, ...written.slice(0, -1)].slice(translates ? 0 : -this.facts.window),
       memories = new Map(),
@@ -229,7 +230,7 @@ class LiveModel {
       const heads = network.changes.heads.filter(inEncoder),
         patches = network.changes.patches.filter(({ name }) => inEncoder(name)),
         key = JSON.stringify({ ...changes, heads, patches });
-      if (translates && !memories.has(key)) memories.set(key, network.encode([...ids, EOS]));
+      if (translates && !memories.has(key)) memories.set(key, network.encode(source));
       const memory = translates ? network.project(memories.get(key)) : undefined;
       return this.whole(read, memory).slice(-written.length);
     };
@@ -430,15 +431,17 @@ function sharpest(attention, heads) {
   return [...best.values()].map(([, number, head]) => [number, head]);
 }
 // [BOS] a [EOS], or [BOS] a [EOS] b [EOS], with the segment of each; what is too long is cut at the end.
-function inputRow([a, b], most) {
+// between: marks between two texts, where an imported model has more than one.
+function inputRow([a, b], most, between = 1) {
   if (!b) return [[BOS, ...a.slice(0, most - 2), EOS], Array(Math.min(a.length, most - 2) + 2).fill(0)];
-  const room = most - 3;
+  const room = most - 2 - between,
+    marks = Array(between).fill(EOS);
   if (a.length + b.length > room) {
     const rest = Math.min(b.length, Math.max(Math.floor(room / 2), room - a.length));
     [a, b] = [a.slice(0, room - rest), b.slice(0, rest)];
   }
   return [
-    [BOS, ...a, EOS, ...b, EOS],
-    [...Array(a.length + 2).fill(0), ...Array(b.length + 1).fill(1)],
+    [BOS, ...a, ...marks, ...b, EOS],
+    [...Array(a.length + 1 + between).fill(0), ...Array(b.length + 1).fill(1)],
   ];
 }

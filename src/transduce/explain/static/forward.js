@@ -4,22 +4,22 @@
 const float32 = (n) => new Float32Array(n);
 // Numbers of a matrix of int8 stand behind one scale for each row; arrays of one offset are tied.
 function unpackedArrays(index, bytes) {
-  const view = new DataView(bytes.buffer, bytes.byteOffset),
-    arrays = {},
-    known = new Map();
+  const arrays = {},
+    known = new Map(),
+    floats = (at, n) => new Float32Array(bytes.slice(at, at + 4 * n).buffer);
+  const unpacked = (shape, kind, at) => {
+    const size = shape.reduce((a, b) => a * b, 1);
+    if (kind !== "int8") return floats(at, size);
+    const [rows] = shape,
+      columns = size / rows,
+      scales = floats(at, rows),
+      levels = new Int8Array(bytes.buffer, bytes.byteOffset + at + 4 * rows, size),
+      numbers = float32(size);
+    for (let r = 0, k = 0; r < rows; r++) for (const scale = scales[r], end = k + columns; k < end; k++) numbers[k] = levels[k] * scale;
+    return numbers;
+  };
   for (const [name, shape, kind, at] of index) {
-    if (!known.has(at)) {
-      const size = shape.reduce((a, b) => a * b, 1),
-        numbers = float32(size),
-        rows = shape[0],
-        columns = size / rows;
-      for (let k = 0; k < size; k++)
-        numbers[k] =
-          kind === "int8"
-            ? view.getInt8(at + 4 * rows + k) * view.getFloat32(at + 4 * Math.floor(k / columns), true)
-            : view.getFloat32(at + 4 * k, true);
-      known.set(at, { shape, numbers });
-    }
+    if (!known.has(at)) known.set(at, { shape, numbers: unpacked(shape, kind, at) });
     arrays[name] = known.get(at);
   }
   return arrays;

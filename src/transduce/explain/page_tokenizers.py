@@ -1,4 +1,5 @@
-"""Tokenizers of imported models in a page: facts for `static/imported.js` and `tokenizers.js`."""
+"""Tokenizers in a page: facts for `static/tokenizers.js`, and for `imported.js` of those of the
+library `tokenizers`."""
 
 import base64
 import json
@@ -6,10 +7,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from transduce.errors import SettingError
-from transduce.explain.live import marian_facts, tokenizer_facts
-from transduce.text import HuggingFaceTokenizer, MarianTokenizer, Tokenizer
+from transduce.text import SPECIAL_TOKENS, HuggingFaceTokenizer, MarianTokenizer, Tokenizer
 from transduce.text.hugging_face import definition_parts
-from transduce.text.imported import ImportedTokenizer, charsmap_replacements
+from transduce.text.imported import ImportedTokenizer, charsmap_replacements, piece_table
+from transduce.text.subword import SubwordTokenizer
+from transduce.text.tokenizer import ListedTokenizer
 
 STEPS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "normalizer": {
@@ -51,23 +53,35 @@ MODELS: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
 """Models of the library, with those values of settings that a page follows."""
 
 
-def page_tokenizer(tokenizer: Tokenizer) -> dict[str, Any]:
+def tokenizer_facts(tokenizer: Tokenizer) -> dict[str, Any]:
     """The whole of a tokenizer.  Raises SettingError, naming all steps that a page lacks."""
-    if not isinstance(tokenizer, ImportedTokenizer):
-        return tokenizer_facts(tokenizer)
-    facts = {
+    normalizer = tokenizer.normalizer
+    form = {"normalization": normalizer.normalization, "lowercase": normalizer.lowercase}
+    match tokenizer:
+        case ListedTokenizer():
+            return {"kind": tokenizer.kind, **form, "pieces": tokenizer.units}
+        case SubwordTokenizer():
+            scores = None
+            if tokenizer.kind == "unigram":  # nine digits hold a float32
+                scores = [float(f"{score:.9g}") for score in tokenizer.scores()]
+            pieces = tokenizer.tokens(range(tokenizer.size))
+            return {"kind": tokenizer.kind, **form, "pieces": pieces, "scores": scores}
+        case HuggingFaceTokenizer():
+            return _imported_facts(tokenizer) | _hugging_face_facts(tokenizer)
+        case MarianTokenizer():
+            return _imported_facts(tokenizer) | _marian_facts(tokenizer)
+    kind = getattr(tokenizer, "kind", type(tokenizer).__name__)
+    raise SettingError(f"a page has no tokenizers of kind {kind!r}")
+
+
+def _imported_facts(tokenizer: ImportedTokenizer) -> dict[str, Any]:
+    return {
         "opening": tokenizer.opening,
         "closing": tokenizer.closing,
         "marks": sorted(tokenizer.numbering.marks.values()),
         "endless": not tokenizer.ends_sources,
+        "between": tokenizer.marks_between,
     }
-    if isinstance(tokenizer, HuggingFaceTokenizer):
-        return facts | _hugging_face_facts(tokenizer)
-    assert isinstance(tokenizer, MarianTokenizer)
-    if tokenizer.added:
-        named = ", ".join(repr(token.content) for token in tokenizer.added)
-        raise SettingError(f"a page has no added tokens of a Marian tokenizer ({named})")
-    return facts | marian_facts(tokenizer)
 
 
 def _hugging_face_facts(tokenizer: HuggingFaceTokenizer) -> dict[str, Any]:
@@ -94,6 +108,28 @@ def _hugging_face_facts(tokenizer: HuggingFaceTokenizer) -> dict[str, Any]:
         "size": numbering.size,
         "specials": [-1 if token is None else token for token in numbering.specials],
         "mask": numbering.mask,
+    }
+
+
+def _marian_facts(tokenizer: MarianTokenizer) -> dict[str, Any]:
+    """A SentencePiece model with its own normalisation.  others: its pieces without an id here."""
+    if tokenizer.added:
+        named = ", ".join(repr(token.content) for token in tokenizer.added)
+        raise SettingError(f"a page has no added tokens of a Marian tokenizer ({named})")
+    table = piece_table(tokenizer.sentencepiece)
+    scores = {piece: float(f"{score:.9g}") for piece, score in table.scores.items()}
+    pieces = tokenizer.tokens(range(tokenizer.size))
+    known = {*pieces[len(SPECIAL_TOKENS) :]}
+    return {
+        "kind": "bpe" if tokenizer.is_bpe else "unigram",
+        "normalization": "none",
+        "lowercase": False,
+        "pieces": pieces,
+        "scores": [scores.get(piece) for piece in pieces],
+        "others": {piece: score for piece, score in scores.items() if piece not in known},
+        "replacements": table.replacements,
+        "dummy_prefix": table.dummy_prefix,
+        "single_blanks": table.single_blanks,
     }
 
 
