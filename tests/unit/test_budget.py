@@ -192,6 +192,25 @@ class TestLoad:
         assert clock.now - began <= 61.0 and rates[-1] < 0.0001  # a wait at the very end
         assert 0.004 < rates[len(rates) // 2] < 0.006  # a cosine over the time
 
+    def test_other_times_of_steps_with_the_same_mean_are_no_load(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        clock = Clock(monkeypatch, step=0.05, validation=6.0, writing=0.0)
+        task, began = Timed(clock), clock.now
+        loss, numbers = task.loss, itertools.count()
+
+        def waits(batch: Numbers) -> LossSums:
+            number = next(numbers)
+            if number < 300:
+                clock.step = 0.81 if number % 20 == 19 else 0.01
+            else:
+                clock.step = 0.05
+            return loss(batch)
+
+        monkeypatch.setattr(task, "loss", waits)
+        self.rates(tmp_path, task)
+        assert 55.0 < clock.now - began <= 60.0
+
     def test_a_resumed_training_goes_by_the_recorded_share(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

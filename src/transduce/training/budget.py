@@ -38,7 +38,8 @@ class Budget:
         self.limit = None if config.minutes is None else 60 * config.minutes
         self.elapsed = self.pace = self.own_pace = self.mean = self.own_mean = 0.0
         self.minutes_used = self._share = 0.0
-        self._before = self._validation = self._writing = self._measured_pace = 0.0
+        self._before = self._validation = self._writing = 0.0
+        self._measured_pace = [0.0, 0.0]
         self._started = self._began = started
         self._first_step = self._steps_timed = 0
         self._timed: deque[float] = deque(maxlen=max(TIMED_STEPS, config.log_every))
@@ -53,8 +54,9 @@ class Budget:
             of_time = progress.seconds / max(self.limit - self.closing, 1e-9)
             self._share = min(max(progress.step / self.config.steps, of_time), 1.0)
 
-    def measured(self, progress: Progress, pace: float) -> None:
-        """Take over measured times of validation and writing.  pace: seconds of a step then."""
+    def measured(self, progress: Progress, pace: list[float]) -> None:
+        """Take over measured times of validation and writing.  pace: median and mean seconds of a
+        step then."""
         self._validation, self._writing = progress.validation_seconds, progress.writing_seconds
         self._measured_pace = pace
 
@@ -91,8 +93,14 @@ class Budget:
 
     @property
     def _load(self) -> float:
-        """Seconds of a step, as a multiple of those when validation was measured; at least 1."""
-        return max(self.pace / self._measured_pace, 1.0) if self._measured_pace else 1.0
+        """Seconds of a step, as a multiple of those when validation was measured; at least 1.
+
+        Median and mean both have to rise: a single wait raises the mean, and a GPU that is fed
+        faster than it computes has any median."""
+        if not all(self._measured_pace):
+            return 1.0
+        now = self.pace, self.mean
+        return max(min(n / then for n, then in zip(now, self._measured_pace, strict=True)), 1.0)
 
     @property
     def closing(self) -> float:

@@ -67,8 +67,8 @@ class Progress:
     """Share of the budget used, which a schedule goes by."""
     expected_steps: int = 0
     """Steps of the whole training, as estimated last."""
-    step_seconds: float = 0.0
-    """Seconds of a step at the last validation."""
+    step_seconds: list[float] = dataclasses.field(default_factory=lambda: [0.0, 0.0])
+    """Median and mean seconds of a step at the last validation."""
     best: float | None = None
     """Best validation score so far; the task defines the direction."""
     best_step: int = 0
