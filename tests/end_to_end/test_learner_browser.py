@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from helpers.browser import needs_chromium
+from helpers.node import node_with
 from helpers.web import COMPILING, needs_learner, needs_wasm
 from transduce.cli.main import main
 from transduce.making.learner_page import learner_page
@@ -23,6 +24,7 @@ MOST_OF_A_TASK = 100
 WAIT = 240_000
 """Milliseconds for a worker on a busy machine."""
 
+FAULTS = "axe.run(document).then(({ violations }) => violations.map(({ id }) => id))"
 KEPT = """async () => {
   for (;;) {
     const training = await kept("readonly", (store) => store.get("training"));
@@ -203,6 +205,24 @@ def test_the_page_stays_free_while_it_learns(browser: Any, show: Open) -> None:
     main = [e["tdur"] for e in tasks if names.get((e["pid"], e["tid"])) == "CrRendererMain"]
     assert len(main) > 20
     assert max(main) / 1000 <= MOST_OF_A_TASK
+
+
+@pytest.mark.slow
+def test_both_tabs_are_accessible(show: Open, tmp_path: Path) -> None:
+    axe = node_with(tmp_path, "axe-core@4.10.3") / "node_modules" / "axe-core" / "axe.min.js"
+    page = show("#tab=dials&a=task:agreement,steps:50&b=task:repeat,steps:50")
+    page.add_script_tag(content=axe.read_text(encoding="utf-8"))
+    for side in page.locator("#sides > section").all():
+        side.locator("button.first").click()
+        side.locator(".runs td:last-child:text-matches('%')").wait_for()
+    broken = page.evaluate(FAULTS)
+    page.click("#tab-table")
+    fill_in(page, table())
+    page.click("#train")
+    page.wait_for_selector("#report:not([hidden])")
+    page.fill("#asked", "abc")
+    page.wait_for_selector("#candidates tbody tr")
+    assert broken + page.evaluate(FAULTS) == []
 
 
 @pytest.mark.parametrize("at", ["#lang=zh", "#lang=zh&tab=dials"])

@@ -64,7 +64,7 @@ function candidateOf(kind, pairs, work) {
 
 function listedFacts(kind, lines) {
   const counts = new Map();
-  for (const line of lines) for (const unit of kind === "symbols" ? words(line) : line) counts.set(unit, (counts.get(unit) ?? 0) + 1);
+  for (const line of lines) for (const unit of kind === "symbols" ? words(line) : line) tally(counts, unit);
   const points = (text) => [...text].map((c) => c.codePointAt(0)),
     order = (a, b) => {
       const [x, y] = [points(a), points(b)],
@@ -80,9 +80,9 @@ function pieceFacts(lines, size) {
     letters = new Map();
   for (const line of lines)
     for (const word of line.replaceAll(SPACE, " ").split(" "))
-      if (word) wordCounts.set(SPACE + word, (wordCounts.get(SPACE + word) ?? 0) + 1);
+      if (word) tally(wordCounts, SPACE + word);
   const cuts = [...wordCounts].map(([word, count]) => ({ pieces: [...word], count }));
-  for (const { pieces, count } of cuts) for (const letter of pieces) letters.set(letter, (letters.get(letter) ?? 0) + count);
+  for (const { pieces, count } of cuts) for (const letter of pieces) tally(letters, letter, count);
   const total = [...letters.values()].reduce((a, b) => a + b, 0);
   let covered = 0;
   const alphabet = [...letters].sort((a, b) => b[1] - a[1] || (a[0] < b[0] ? -1 : 1)).flatMap(([letter, count]) => {
@@ -306,6 +306,7 @@ class TableStudy extends Study {
     const facts = {
       ...page.facts,
       languages: ["", ""],
+      pairs: null,
       tagged: false,
       run: this.name,
       shape: [...shapeBytes(this.model, precision)],
@@ -430,7 +431,7 @@ function reportOf(rows, unit, known) {
         const [right, count] = units.get(wanted) ?? [0, 0];
         units.set(wanted, [right + Number(wanted === written), count + 1]);
       }
-      if (wanted !== written) confused.set(`${wanted ?? ""}\t${written ?? ""}`, (confused.get(`${wanted ?? ""}\t${written ?? ""}`) ?? 0) + 1);
+      if (wanted !== written) tally(confused, `${wanted ?? ""}\t${written ?? ""}`);
     }
     return { ...row, right: !wrong(best), length: [...row.source].length, isKnown: [...row.source].every((c) => known.has(c)) };
   });
@@ -448,7 +449,7 @@ function reportOf(rows, unit, known) {
     unseen: sharesOf(judged.filter(({ isKnown }) => !isKnown)),
     learnt: [...units].filter(([, [right, count]]) => count >= 5 && right === count).sort((a, b) => b[1][1] - a[1][1]).map(([u]) => u).slice(0, 24),
     hard: [...units].filter(([, [right, count]]) => count >= 5 && right / count < 0.7).sort(([, a], [, b]) => a[0] / a[1] - b[0] / b[1]).slice(0, 8),
-    confused: [...confused].sort((a, b) => b[1] - a[1]).slice(0, 8).map(([key, count]) => [...key.split("\t"), count]),
+    confused: frequent(confused).slice(0, 8).map(([key, count]) => [...key.split("\t"), count]),
     wrong: judged.filter(({ right }) => !right).slice(0, 12).map(({ source, targets, written }) => [source, targets[0], written]),
   };
 }

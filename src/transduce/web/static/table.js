@@ -9,6 +9,9 @@ const [MOSTLY, RELATED, ABOUT, MANY, MAX_LABELS] = [0.9, 0.3, 0.15, 20, 100];
 const kindOfCell = (cell) => (NUMBER.test(cell) ? "number" : DATE.test(cell) ? "date" : KEY.test(cell) ? "key" : "text");
 const areLabels = (different, count) => different <= Math.min(MAX_LABELS, Math.max(Math.floor(count / 20), 2));
 
+const tally = (counts, key, by = 1) => counts.set(key, (counts.get(key) ?? 0) + by);
+const frequent = (counts) => [...counts].sort((a, b) => b[1] - a[1]); // [key, count], the most frequent first
+
 // Bytes of a file as text: by its mark of order, as UTF-8, else as Windows-1252.
 function decoded(bytes) {
   const [a, b] = bytes;
@@ -30,7 +33,7 @@ function delimiterOf(lines) {
     for (const line of sample) {
       const plain = line.slice(0, 10000).replace(/"(?:[^"]|"")*"/g, ""),
         count = plain.split(mark).length - 1;
-      if (count) counts.set(count, (counts.get(count) ?? 0) + 1);
+      if (count) tally(counts, count);
     }
     return Math.max(0, ...counts.values()) / sample.length;
   });
@@ -86,8 +89,8 @@ function relationOf(left, right) {
 function columnsOf(rows, names) {
   const sample = rows.filter((row) => row.length).slice(0, 2000),
     counts = new Map();
-  for (const row of sample.length > 1 ? sample.slice(1) : sample) counts.set(row.length, (counts.get(row.length) ?? 0) + 1);
-  const [[width] = [0]] = [...counts].sort((a, b) => b[1] - a[1]),
+  for (const row of sample.length > 1 ? sample.slice(1) : sample) tally(counts, row.length);
+  const [[width] = [0]] = frequent(counts),
     every = sample.filter((row) => row.length === width),
     columns = (of) => Array.from({ length: width }, (_, at) => of.map((row) => row[at]));
   const head = sample[0]?.length === width ? sample[0].map((cell) => cell.toLowerCase()) : [],
@@ -161,8 +164,7 @@ function pairsOf(rows, [source, target], header, longest) {
   };
   let [read, skipped] = [0, header];
   rows.forEach((row, k) => {
-    if (!row.length) return;
-    if (skipped-- > 0) return;
+    if (!row.length || skipped-- > 0) return;
     read++;
     const [a, b] = [row[source], row[target]].map((cell) => cell?.normalize("NFC").replace(/\s+/g, " ").trim());
     if (!a || !b) return leaveOut("blank", k + 1);
@@ -180,11 +182,8 @@ function pairsOf(rows, [source, target], header, longest) {
 function turnRound(pairs) {
   const sample = pairs.filter((_, k) => k % Math.ceil(pairs.length / 2000) === 0),
     counts = new Map();
-  for (const [a, b] of sample) {
-    const key = `${scriptOf(a)} ${scriptOf(b)}`;
-    counts.set(key, (counts.get(key) ?? 0) + 1);
-  }
-  const [[usual, count] = ["", 0]] = [...counts].sort((a, b) => b[1] - a[1]),
+  for (const [a, b] of sample) tally(counts, `${scriptOf(a)} ${scriptOf(b)}`);
+  const [[usual, count] = ["", 0]] = frequent(counts),
     [source, target] = usual.split(" ");
   if (!source || !target || source === target || count < 0.6 * sample.length) return [];
   return pairs.flatMap((pair) => {
