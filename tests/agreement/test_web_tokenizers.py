@@ -54,6 +54,27 @@ def test_texts_have_the_tokens_of_python(family: str, tmp_path: Path) -> None:
 
 
 @needs_node
+@pytest.mark.system
+def test_words_of_any_length_are_merged_with_as_many_looks_a_letter(tmp_path: Path) -> None:
+    tokenizer = tokenizer_of("nllb")
+    words = ["cat" * n for n in (200, 2000)]
+    content = {"facts": tokenizer_facts(tokenizer), "texts": words}
+    (tmp_path / "texts.json").write_text(json.dumps(content), encoding="utf-8")
+    code = """
+const { facts, texts } = JSON.parse(require("fs").readFileSync("texts.json", "utf8"));
+const tokenizer = tokenizerOf(facts), { merges } = tokenizer;
+let looks = 0;
+tokenizer.merges = { get: (key) => (looks++, merges.get(key)) };
+const answer = (text) => ((looks = 0), [tokenizer.encode(text), looks]);
+process.stdout.write(JSON.stringify(texts.map(answer)));
+"""
+    scripts = "".join(static(*script) for script in SCRIPTS[:2])
+    answers = run_node(tmp_path, scripts + code)
+    assert [ids for ids, _ in answers] == [tokenizer.encode(word) for word in words]
+    assert answers[1][1] < 12 * answers[0][1]
+
+
+@needs_node
 @needs_wasm
 @needs_native
 @pytest.mark.system

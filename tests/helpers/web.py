@@ -76,6 +76,7 @@ def assert_same_as_engine(path: Path, directory: Path, lines: Sequence[str]) -> 
         ways = [
             (run.between(near, far), lines, {"from": near, "to": far}),
             (run, [f"<{near}> <{far}> {line}" for line in lines if line.strip()], {}),
+            (run, [f"<{far}> <b> {line}" for line in lines[:2]], {}),
         ]
     for translator, texts, settings in ways:
         answers = translated(directory, file, texts, **settings)

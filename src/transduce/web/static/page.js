@@ -234,6 +234,7 @@ function label(language) {
   $("#attended .note").textContent = t("attendedNote", 100 * DOUBT);
   $("#others h2").textContent = t("others");
   for (const name of ["copy", "paste", "open", "drop", "way"]) $(`#${name}`).textContent = t(name);
+  for (const name of ["from", "to"]) $(`#${name}`).setAttribute("aria-label", t(name));
   $("#wider").textContent = t("wider", MOST_CANDIDATES);
   $("#account").textContent = page.account ?? "";
   $("#account").hidden = !page.account;

@@ -183,8 +183,9 @@ class Translator {
       codes = Object.keys(targets);
     let [near, far] = [from || Object.keys(sources)[0], to || (codes.length > 1 ? "" : codes[0])];
     return texts.map((line) => {
-      const tags = to ? [] : (line.match(/^(?:<[^<>\s]+> ){0,2}/u)[0].match(/[^<>\s]+/gu) ?? []);
-      if (tags.length && tags.every((code) => code in sources || code in targets)) {
+      const leading = to ? [] : (line.match(/^(?:<[^<>\s]+> ){0,2}/u)[0].match(/[^<>\s]+/gu) ?? []),
+        tags = leading.filter((code) => code in sources || code in targets);
+      if (tags.length && line.startsWith(tags.map((code) => `<${code}> `).join(""))) {
         far = tags.at(-1);
         if (tags.length > 1) near = tags[0];
         line = line.slice(tags.reduce((sum, tag) => sum + tag.length + 3, 0));
