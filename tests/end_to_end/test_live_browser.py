@@ -259,6 +259,21 @@ def test_other_tasks(name: str, show: OpenPage) -> None:
         assert page.get_by_role("tabpanel").inner_text().strip()
 
 
+def test_a_large_model_writes_few_tokens_until_asked(show: OpenPage) -> None:
+    predictor = random_dialogue()
+    model = live_of(predictor, "run").packed("float32")
+    decoding = {**model["decoding"], "min_length": 12, "max_tokens": 20}
+    model = {**model, "decoding": decoding, "parameters": 30_000_000}
+    page = show("", page_of([explain_generation(predictor, ("the cat",)).packed()], model))
+    assert page.evaluate("D.steps.length") == 8
+    assert "at most 8 tokens" in page.locator("#bar .note").last.inner_text()
+    page.locator("select[data-k=most]").select_option("0")
+    assert page.evaluate("D.steps.length") > 12
+    assert "at most" not in page.locator("#bar .note").last.inner_text()
+    page.get_by_role("button", name="Restore all").click()
+    assert page.evaluate("D.steps.length") == 8
+
+
 def test_labels_of_a_long_text_are_shaded_when_asked(show: OpenPage) -> None:
     classifier = random_classifier()
     text = "the cat sat on the mat a bird sang in the tree the dogs ran, and ran ten cats"

@@ -94,7 +94,7 @@ function barButtons() {
     share = () =>
       navigator.clipboard?.writeText(location.href).then(() => say(t("copied")), shown) ?? shown();
   const { inputs, parameters } = transduce.facts,
-    unchanged = !live.isChanged() && !S.beam && !S.draw,
+    unchanged = !live.isChanged() && !S.beam && S.most < 0 && !S.draw,
     comparing = S.second || BAR.comparing;
   return el(
     "div",
@@ -110,6 +110,7 @@ function barButtons() {
       { class: "note" },
       t("computed", Math.round(live.milliseconds), parameters.toLocaleString("en")),
       transduce.facts.arrays.some(([, , kind]) => kind === "int8") ? ` · ${t("int8")}` : "",
+      live.most() ? ` · ${t("mostTokens", live.most())}` : "",
     ),
   );
 }
@@ -203,6 +204,14 @@ function writing() {
     "div",
     { class: "row" },
     el("label", {}, t("writes"), " ", ways),
+    transduce.facts.window ? longest(decoding) : null,
     S.draw ? [heat, act("again", t("drawAgain"), () => live.change({ seed: S.seed + 1 }))] : null,
   );
+}
+
+// Tokens of a continuation at most.
+function longest({ max_tokens: ofRun }) {
+  const counts = [8, 16, 32].filter((count) => count < ofRun).map((count) => [count, t("mostTokens", count)]),
+    ways = [[0, t("ofRun", t("mostTokens", ofRun))], ...counts];
+  return el("label", {}, t("writtenLength"), " ", choice("most", ways, live.most(), (count) => live.change({ most: Number(count) })));
 }

@@ -8,11 +8,14 @@ const transduce = (() => {
 })();
 const EXAMPLES = [...DOCS];
 IMAGES.facts = transduce.facts.image;
+// Parameters of a model whose continuations are short unless longer ones are chosen, and their tokens.
+const LARGE = 2e7;
+const FEW = 8;
 const LIVE_RIVALS = 50;
 const UNDOS = 200;
 // Parts of the state that the model depends on; lists are separated by spaces.
 const CHANGED = { outHeads: "", outLayers: "", outTokens: "", parts: "", patches: "", forced: "" };
-const LIVE_KEYS = [...Object.keys(CHANGED), ..."example text second donor beam draw seed whole".split(" ")];
+const LIVE_KEYS = [...Object.keys(CHANGED), ..."example text second donor beam most draw seed whole".split(" ")];
 const OTHER_TEXT = {
   outTokens: "",
   patches: "",
@@ -44,9 +47,16 @@ live = {
     patches,
   }),
   isChanged: () => Object.keys(CHANGED).some((key) => S[key]),
+  // Tokens of a continuation at most; 0: as many as in the run.
+  most() {
+    const { window, decoding, parameters } = transduce.facts;
+    if (!window || !decoding) return 0;
+    return S.most < 0 && parameters > LARGE && decoding.max_tokens > FEW ? FEW : Math.max(S.most, 0);
+  },
   decoding() {
-    if (S.draw) return { method: "sample", temperature: S.draw, seed: S.seed };
-    return S.beam ? { method: "beam", beam_size: S.beam } : {};
+    const most = this.most() ? { max_tokens: this.most() } : {};
+    if (S.draw) return { ...most, method: "sample", temperature: S.draw, seed: S.seed };
+    return S.beam ? { ...most, method: "beam", beam_size: S.beam } : most;
   },
   // A change of the state, after which all is computed again; it can be undone.
   change(changes) {
@@ -64,7 +74,7 @@ live = {
     if (this.past.length) this.go(this.past.pop());
   },
   restore() {
-    this.change({ ...CHANGED, beam: 0, draw: 0, whole: false });
+    this.change({ ...CHANGED, beam: 0, most: -1, draw: 0, whole: false });
   },
   // Another text: tokens and ids of the one before mean nothing in it.
   type(changes) {

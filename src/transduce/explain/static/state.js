@@ -31,6 +31,7 @@ const S = {
   parts: "",
   forced: "",
   beam: 0,
+  most: -1,
   draw: 0,
   box: "",
   boxLayer: 0,
