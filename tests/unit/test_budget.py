@@ -211,6 +211,22 @@ class TestLoad:
         self.rates(tmp_path, task)
         assert 55.0 < clock.now - began <= 60.0
 
+    def test_a_slow_first_step_takes_no_share(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        clock = Clock(monkeypatch, step=20.0, validation=1.0, writing=0.0)
+        task = Timed(clock)
+        loss = task.loss
+
+        def compiled(batch: Numbers) -> LossSums:
+            sums = loss(batch)
+            clock.step = 0.1
+            return sums
+
+        monkeypatch.setattr(task, "loss", compiled)
+        rates = self.rates(tmp_path, task)
+        assert rates[1] > 0.00999 and rates[-1] < 0.0001
+
     def test_a_resumed_training_goes_by_the_recorded_share(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from transduce.training.checkpoints import Progress
 from transduce.training.config import TrainingConfig, long_warm_up
 
-TIMED_STEPS = 20
-"""Last steps timed for the pace, excluding the slower first step of a process."""
+TIMED_STEPS, MOST_TIMED = 20, 200
+"""Last steps timed for the pace, excluding the slower first step of a process; more, up to the
+second number, where lines of the log are further apart, as a GPU is waited for at these."""
 SHARE_TIMED = 0.05
 """Share of the minutes after which fewer timed steps suffice."""
 SHARE_UNMEASURED = 0.25
@@ -42,7 +43,8 @@ class Budget:
         self._measured_pace = [0.0, 0.0]
         self._started = self._began = started
         self._first_step = self._steps_timed = 0
-        self._timed: deque[float] = deque(maxlen=max(TIMED_STEPS, config.log_every))
+        window = min(max(TIMED_STEPS, config.log_every), MOST_TIMED)
+        self._timed: deque[float] = deque(maxlen=window)
 
     def resume(self, progress: Progress) -> None:
         """Restore times when training is resumed; with other steps or minutes than before, the
@@ -78,14 +80,17 @@ class Budget:
 
     @contextlib.contextmanager
     def timed_step(self) -> Iterator[None]:
-        """Take the time of a step."""
+        """Take the time of a step, with minutes alone; there is no mean after the first."""
         began = time.monotonic()
         yield
+        if self.limit is None:
+            return
         self._steps_timed += 1
         if self._steps_timed == 2:
             self._timed.clear()
         self._timed.append(time.monotonic() - began)
-        self.own_pace, self.own_mean = statistics.median(self._timed), statistics.fmean(self._timed)
+        self.own_pace = statistics.median(self._timed)
+        self.own_mean = statistics.fmean(self._timed) if self._steps_timed > 1 else 0.0
 
     def seconds(self) -> float:
         """Wall-clock seconds used so far, across resumptions."""
