@@ -13,9 +13,10 @@ overhead      median time of one short request over that of the library call
 beside        median time of short requests beside one of 256 lines, in batches of 16
 memory        resident memory after 500 mixed requests and at the end, clients that hang up included
 
-With --workers N, instead: requests per second of --connections clients, which send one line after
-another over connections of their own, to a server of one process and to one of N, by turns; medians
-over the rounds, and their ratio.
+With --workers N, instead: requests per second, and per second of processor time, of --connections
+clients, which send one line after another over connections of their own, to a server of one process
+and to one of N, by turns; medians over the rounds, their ratio, and each round's connections of
+each worker.
 
 With --latency, instead: times of a request (one line) with 1 and with 8 clients, each of which
 waits for its answer, and resident memory.
@@ -36,7 +37,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +77,7 @@ def main() -> int:
     command += ["--engine", options.engine, "--precision", options.precision, "--device", "cpu"]
     if options.workers:
         more = ["--workers", str(options.workers)]
-        with started(command) as (one, _), started([*command, *more]) as (several, _):
+        with started(command) as one, started([*command, *more]) as several:
             print(json.dumps(by_turns(one, several, lines, options)))
         return 0
     with started(command) as (url, pid):
@@ -97,34 +98,89 @@ def started(command: Sequence[str]) -> Iterator[tuple[str, int]]:
         process.wait()
 
 
+Server = tuple[str, int]
+"""Address and process."""
+
+
 def by_turns(
-    one: str, several: str, lines: Sequence[str], options: argparse.Namespace
+    one: Server, several: Server, lines: Sequence[str], options: argparse.Namespace
 ) -> dict[str, Any]:
     """Requests per second of two servers, by turns, so that both meet the same machine."""
     with httpx.Client() as http:
-        (pair,) = http.get(f"{one}/api/models").json()["models"][0]["pairs"]
-    rates: dict[str, list[float]] = {one: [], several: []}
-    answers: dict[str, list[float]] = {one: [], several: []}
+        (pair,) = http.get(f"{one[0]}/api/models").json()["models"][0]["pairs"]
+    rates: dict[str, list[tuple[float, float]]] = {"one": [], "workers": []}
+    answers: dict[str, list[float]] = {"one": [], "workers": []}
+    shares: dict[str, list[list[int]]] = {"one": [], "workers": []}
     for _ in range(ROUNDS):
-        for url, of_server in rates.items():
-            times, seconds = crowd(url, pair, lines, options.connections, options.seconds)
-            of_server.append(len(times) / seconds)
-            answers[url] += times
-    one_rate, several_rate = (statistics.median(of_server) for of_server in rates.values())
-    ratios = [b / a for a, b in zip(*rates.values(), strict=True)]
+        for name, server in zip(rates, (one, several), strict=True):
+            times, seconds, cpu, connections = crowd_of_processes(server, pair, lines, options)
+            rates[name].append((len(times) / seconds, len(times) / cpu))
+            answers[name] += times
+            shares[name].append(connections)
+    ratios = [
+        [b / a for a, b in zip(*pair, strict=True)] for pair in zip(*rates.values(), strict=True)
+    ]
+    (one_rate, one_cpu), (rate, cpu_rate) = (
+        [statistics.median(values) for values in zip(*of_server, strict=True)]
+        for of_server in rates.values()
+    )
     return {
         "clients": options.connections,
         "one_per_second": round(one_rate, 1),
-        "workers_per_second": round(several_rate, 1),
-        "ratio": round(statistics.median(ratios), 2),
-        "ratios": [round(ratio, 2) for ratio in ratios],
-        "one_p50_ms": round(1000 * statistics.median(answers[one])),
-        "workers_p50_ms": round(1000 * statistics.median(answers[several])),
+        "workers_per_second": round(rate, 1),
+        "ratios": [round(ratio, 2) for ratio, _ in ratios],
+        "one_per_cpu_second": round(one_cpu, 1),
+        "workers_per_cpu_second": round(cpu_rate, 1),
+        "cpu_ratios": [round(ratio, 2) for _, ratio in ratios],
+        "connections_of_workers": shares["workers"],
+        "one_p50_ms": round(1000 * statistics.median(answers["one"])),
+        "workers_p50_ms": round(1000 * statistics.median(answers["workers"])),
     }
 
 
+def crowd_of_processes(
+    server: Server, pair: dict[str, str], lines: Sequence[str], options: argparse.Namespace
+) -> tuple[list[float], float, float, list[int]]:
+    """As `crowd`; with processor seconds, and the connections of each process that answers."""
+    url, pid = server
+    processes = workers_of(pid) or [pid]
+    idle = connected = sockets_of(processes)
+    cpu = 0.0
+
+    def begin() -> None:
+        nonlocal cpu, connected
+        cpu, connected = sum(map(cpu_seconds, processes)), sockets_of(processes)
+
+    times, seconds = crowd(url, pair, lines, options.connections, options.seconds, begin)
+    cpu = sum(map(cpu_seconds, processes)) - cpu
+    return times, seconds, cpu, [now - before for before, now in zip(idle, connected, strict=True)]
+
+
+def workers_of(pid: int) -> list[int]:
+    """The worker processes of a server."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
+    return [
+        n for n in map(int, children) if b"spawn_main" in Path(f"/proc/{n}/cmdline").read_bytes()
+    ]
+
+
+def sockets_of(pids: Sequence[int]) -> list[int]:
+    """Number of open sockets of each process."""
+    return [
+        sum(
+            str(link.readlink()).startswith("socket:") for link in Path(f"/proc/{pid}/fd").iterdir()
+        )
+        for pid in pids
+    ]
+
+
 def crowd(
-    url: str, pair: dict[str, str], lines: Sequence[str], n_clients: int, seconds: float
+    url: str,
+    pair: dict[str, str],
+    lines: Sequence[str],
+    n_clients: int,
+    seconds: float,
+    connected: Callable[[], None],
 ) -> tuple[list[float], float]:
     """Times of the answers to many clients within some seconds, and these; their first answers, of
     the time in which all connect, do not count.  A loop over plain sockets, as cheap as Python
@@ -157,7 +213,8 @@ def crowd(
                     times.append(now - sent[client])
                 sent[client] = now
                 if not began and len(sent) == n_clients:
-                    began = now
+                    connected()
+                    began = time.perf_counter()
                 client.sendall(requests[(count := count + 1) % len(requests)])
         return times, time.perf_counter() - began
 

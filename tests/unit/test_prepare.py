@@ -1,13 +1,17 @@
 """`transduce prepare`: vocabularies and encoded data on disk, and training that starts there."""
 
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
+from torch.overrides import TorchFunctionMode
 
 import transduce
 from helpers.tiny_run import records, reversal_pairs, tiny_settings, write_tsv
 from transduce.data import encoded
 from transduce.errors import RunError
+from transduce.nn.initialise import DRAWING
 from transduce.runs.training import prepare
 
 
@@ -34,3 +38,32 @@ def test_training_begins_with_prepared_data(
     with pytest.raises(RunError, match="no checkpoints to resume from"):
         (run / "checkpoints").rename(tmp_path / "gone")
         prepare(settings, run)
+
+
+class _Calls(TorchFunctionMode):
+    """Collects names of PyTorch's functions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+
+    def __torch_function__(
+        self,
+        function: Callable[..., Any],
+        types: Sequence[type],
+        arguments: Sequence[Any] = (),
+        named: Mapping[str, Any] | None = None,
+    ) -> Any:
+        self.names.add(getattr(function, "__name__", ""))
+        return function(*arguments, **(named or {}))
+
+
+def test_preparation_draws_no_weights(tmp_path: Path) -> None:
+    data = write_tsv(tmp_path / "pairs.tsv", reversal_pairs(100))
+    settings = tiny_settings(data, "training.steps=1")
+    with _Calls() as preparing:
+        prepare(settings, tmp_path / "run")
+    with _Calls() as training:
+        transduce.train(settings, tmp_path / "trained")
+    assert training.names & DRAWING
+    assert not preparing.names & DRAWING

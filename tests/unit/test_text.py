@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
+import tracemalloc
 import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,6 +32,7 @@ from transduce.text import (
     load_tokenizer,
     train_tokenizer,
 )
+from transduce.text import subword as subword_module
 
 ALL_CHARACTERS = st.text(st.characters())  # lone surrogates among them
 AWKWARD = {
@@ -79,6 +81,27 @@ def test_subwords_give_awkward_text_back(subword: SubwordTokenizer, text: str) -
     ids = subword.encode(text)
     assert subword.decode(ids) == subword.normalize(text)
     assert not {PAD, UNK, BOS, EOS} & set(ids)
+
+
+def test_training_holds_no_text_beside_the_copy_of_sentencepiece(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    held: list[int] = []
+
+    def read(config: object, size: int, texts: Iterator[str]) -> bytes:
+        for _ in texts:
+            held.append(tracemalloc.get_traced_memory()[0])
+        return TRAINED["bpe"].sentencepiece
+
+    monkeypatch.setattr(subword_module, "_train", read)
+    lines = (f"{number:01000}" for number in range(500))
+    tracemalloc.start()
+    try:
+        SubwordTokenizer.train(SubwordConfig(), lines)
+    finally:
+        tracemalloc.stop()
+    assert len(held) == 500
+    assert held[0] - held[-1] > 450_000
 
 
 def test_normalize_of_subwords_changes_only_what_it_states(subword: SubwordTokenizer) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from transduce.errors import RunError
 from transduce.metrics.measure import make_metric
+from transduce.nn.initialise import SkipInit
 from transduce.nn.kernels import restored_threads
 from transduce.recipes import as_recipe
 from transduce.runs.directory import claimed, is_begun_by_this_job, model_card
@@ -84,7 +85,8 @@ def prepare(
     recipe, run, overrides: as for `train`, which begins at the first step with `resume`.  The same
     call continues after an interruption.  Returns the run directory.
     """
-    with restored_threads(), only_preparing():
+    # Without first weights the model is built, but takes no memory.
+    with restored_threads(), only_preparing(), SkipInit():
         parsed, name = as_recipe(recipe, overrides)
         path = Path(run) if run is not None else Path("runs") / name
         begun = (path / "recipe.toml").is_file()

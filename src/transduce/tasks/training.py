@@ -29,6 +29,7 @@ from transduce.nn.initialise import SkipInit
 from transduce.nn.kernels import lay_out_for_few_rows
 from transduce.sequence import Padded
 from transduce.settings.sections import parse
+from transduce.support.memory import release_memory
 from transduce.support.work import in_batches
 from transduce.tasks.labels import FILE, load_labels, logger
 from transduce.tasks.recipe import (
@@ -213,6 +214,7 @@ def cached_tokenizer(cache: Path, facts: Any, make: Callable[[], Tokenizer]) -> 
             if tokenizer is None:
                 tokenizer = make()
                 tokenizer.save(cache / f"{name}{tokenizer.suffix}")
+                release_memory()  # hundreds of megabytes of the texts learnt from
     except OSError as error:
         raise RunError(f"{cache} cannot be written: {error.strerror or error}") from None
     return tokenizer

@@ -216,8 +216,8 @@ class SubwordTokenizer(Tokenizer):
         chunks = _sample(_chunks(lines), config.train_lines)
         if not chunks:
             raise DataError(NO_TEXT)
-        texts = (_seen_by_sentencepiece(chunk, normalizer) for chunk in chunks)
         size = config.size or _size_for(chunks)
+        texts = (_seen_by_sentencepiece(chunk, normalizer) for chunk in _handed_over(chunks))
         tokenizer = cls(_train(config, size, texts), config.kind, normalizer)
         if config.size is not None and tokenizer.size < config.size:
             _log.warning(
@@ -410,6 +410,13 @@ def _sample(items: Iterable[str], limit: int) -> list[str]:
         elif (slot := generator.randrange(count + 1)) < limit:
             chosen[slot] = item
     return chosen
+
+
+def _handed_over(items: list[str]) -> Iterator[str]:
+    """The items in order, each removed from the list, so that memory does not hold them twice."""
+    items.reverse()
+    while items:
+        yield items.pop()
 
 
 def _seen_by_sentencepiece(text: str, normalizer: Normalizer) -> str:
