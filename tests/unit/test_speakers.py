@@ -1,7 +1,7 @@
 """Who spoke: the imported encoder, clusters, and speakers of segments."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from transduce.speech.speakers import (
     SpokenBy,
     clusters_of,
 )
+from transduce.speech.transcriber import TOGETHER
 from transduce.speech.windows import AudioPiece
 
 
@@ -185,3 +186,22 @@ def test_transcripts_have_speakers(tunes_path: Path, tmp_path: Path) -> None:
     assert main([*common, "--n-speakers", "2"]) == 2
     assert main([*common, "--speakers", str(tmp_path)]) == 1
     assert main([*common, "--speakers", str(voices), "--channel", "each"]) == 2
+
+
+def test_a_recording_that_ends_in_damage_keeps_what_was_read(tunes_path: Path) -> None:
+    quiet = noise(1, RATE, 3, 0.003)
+    sound = np.concatenate([quiet, tune("abe" * 3, 0), quiet, tune("dca" * 3, 1), quiet])
+
+    def blocks() -> Iterator[Any]:
+        for _ in range(TOGETHER):
+            yield sound
+        raise DataError("damaged")
+
+    transcriber = load(tunes_path, "cpu").transcriber(
+        DecodingOptions(beam_size=1), speakers=told_apart(1)
+    )
+    named = []
+    with pytest.raises(DataError, match="damaged"):
+        for segment in transcriber.transcribe(blocks()):
+            named.append(segment)
+    assert named and {segment.speaker for segment in named} == {"A"}

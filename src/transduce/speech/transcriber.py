@@ -16,7 +16,7 @@ from transduce.decoding.backend import Decoded
 from transduce.decoding.hypotheses import Hypothesis
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.session import Prepared
-from transduce.errors import SettingError, needing_torch
+from transduce.errors import DataError, SettingError, needing_torch
 from transduce.metrics.error_rates import edit_distance
 from transduce.speech.agreement import AgreedWords, OpenSpeech
 from transduce.speech.audio import Excerpt, Samples, audio_blocks, channels_of
@@ -135,8 +135,16 @@ class Transcriber:
             yield from self._of_pieces(pieces, live, cancelled)
         else:
             spoken_by = SpokenBy(self.speakers, self.rate)
-            segments = [*self._of_pieces(spoken_by.noting(pieces), live, cancelled)]
+            segments: list[Segment] = []
+            failure = None
+            try:
+                for segment in self._of_pieces(spoken_by.noting(pieces), live, cancelled):
+                    segments.append(segment)
+            except DataError as error:  # what was read before the damage stays
+                failure = error
             yield from spoken_by.named(segments)
+            if failure is not None:
+                raise failure
 
     def _of_pieces(
         self, pieces: Iterable[AudioPiece], live: bool, cancelled: Callable[[], bool]
