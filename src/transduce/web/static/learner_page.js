@@ -93,18 +93,22 @@ function drawCurves(svg, curves, most, label) {
   svg.setAttribute("aria-label", label);
   svg.replaceChildren(...ticks, ...paths, element("text", { x: right, y: 170, "text-anchor": "end" }, `${label}, ${number(end)}`));
 }
+const LEAST_DRAWN = 0.01; // weight of a cell, so that long lines are drawn fast
 // Weights of one head: a row is a query, a column a key.
 function mapFigure(title, queries, keys, numbers) {
   const [n, k] = [queries.length, keys.length],
     picture = element("svg", { viewBox: `-0.2 -0.2 ${k + 1.4} ${n + 1.3}`, role: "img", "aria-label": title });
   keys.forEach((key, j) => picture.append(element("text", { x: j + 1.5, y: 0.7 }, key)));
+  picture.append(element("rect", { x: 1, y: 1, width: k, height: n, "fill-opacity": 0 }));
   queries.forEach((query, i) => {
     picture.append(element("text", { x: 0.5, y: i + 1.7 }, query));
-    for (let j = 0; j < k; j++) {
-      const cell = element("rect", { x: j + 1, y: i + 1, width: 1, height: 1, "fill-opacity": (numbers[i * k + j] ?? 0).toFixed(3) });
-      cell.append(element("title", {}, `${query} → ${keys[j]}: ${(numbers[i * k + j] ?? 0).toFixed(2)}`));
+    keys.forEach((key, j) => {
+      const weight = numbers[i * k + j] ?? 0;
+      if (weight < LEAST_DRAWN) return;
+      const cell = element("rect", { x: j + 1, y: i + 1, width: 1, height: 1, "fill-opacity": weight.toFixed(3) });
+      cell.append(element("title", {}, `${query} → ${key}: ${weight.toFixed(2)}`));
       picture.append(cell);
-    }
+    });
   });
   return element("figure", {}, element("figcaption", {}, title), picture);
 }
