@@ -202,3 +202,17 @@ def test_memory_grows_as_a_name_over_many_texts(name: str) -> None:
     peak(4)  # caches
     once, twice = peak(400), peak(800)
     assert twice <= 2.8 * once, (once, twice)
+
+
+def test_a_catalogue_takes_at_most_24_times_its_size() -> None:
+    message = '#: a.c:%d\nmsgid "Message %d of the file, which is opened"\nmsgstr "Nachricht"\n\n'
+    content = "".join(message % (i, i) for i in range(3000)).encode()
+    read_document("de.po", content[: content.index(b"#", 1)])  # caches
+    tracemalloc.start()
+    try:
+        document = read_document("de.po", content)
+        size = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert len(document.segments) == 3000
+    assert size < 24 * len(content), size / len(content)
