@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import itertools
 import json
 from collections.abc import Callable
@@ -21,8 +22,9 @@ from helpers.hugging_face import (
     write_json,
 )
 from helpers.live_page import differences, live_explanations, needs_node
+from helpers.node import run_node
 from transduce.errors import SettingError
-from transduce.explain.page import engine_scripts
+from transduce.explain.page import engine_scripts, static
 from transduce.runs.importing import import_run
 
 pytestmark = [pytest.mark.system, needs_node]
@@ -140,3 +142,18 @@ def test_what_a_page_lacks_of_a_tokenizer_is_named(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match=r'a page has no normalizer .*"Nmt"') as caught:
         run.live_model()
     assert "\n" not in str(caught.value)
+
+
+BYTES = """
+const { encoded } = JSON.parse(require("fs").readFileSync("bytes.json", "utf8"));
+process.stdout.write(JSON.stringify(encoded.map((text) => [...bytes(text)])));
+"""
+
+
+def test_bytes_of_a_model_are_decoded_in_blocks(tmp_path: Path) -> None:
+    contents = [bytes(range(n)) for n in range(6)] + [bytes(range(256)) * 3100 + b"a"]
+    encoded = [base64.b64encode(content).decode() for content in contents]
+    write_json(tmp_path / "bytes.json", {"encoded": encoded})
+    state = static("transduce.explain", "state.js")
+    decoder = state[state.index("function bytes(") : state.index("function halves(")]
+    assert run_node(tmp_path, decoder + BYTES) == [list(content) for content in contents]

@@ -113,8 +113,15 @@ const css = (name) => getComputedStyle(document.documentElement).getPropertyValu
 const shade = (a) => ({ "--a": 0.55 * a });
 const clamp = (x, lo, hi) => Math.max(lo, Math.min(hi, x));
 
+// Bytes of base64, in blocks: a model of 130 million bytes has no room for a list of its characters.
 function bytes(text) {
-  return Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+  const decoded = new Uint8Array((text.length / 4) * 3 - (text.endsWith("==") ? 2 : Number(text.endsWith("=")))),
+    block = 1 << 20;
+  for (let from = 0, to = 0; from < text.length; from += block) {
+    const part = atob(text.slice(from, from + block));
+    for (let k = 0; k < part.length; k++) decoded[to++] = part.charCodeAt(k);
+  }
+  return decoded;
 }
 function halves(packed) {
   const raw = packed.numbers ? null : new DataView(bytes(packed.half).buffer),
