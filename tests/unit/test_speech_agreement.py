@@ -118,6 +118,48 @@ def test_a_sound_that_was_no_speech_keeps_its_certain_words(tunes_path: Path) ->
     assert state.certain == state.before == () and not state.goes_on and state.done > 2
 
 
+@pytest.mark.parametrize("step", [RATE, 6 * RATE])
+@pytest.mark.parametrize("is_followed", [True, False])
+def test_certain_words_of_steady_noise_are_a_line_of_their_own(
+    tunes_path: Path, monkeypatch: pytest.MonkeyPatch, step: int, is_followed: bool
+) -> None:
+    """While blocks come, and by parts, of which one may hold the end of the noise and all after it.
+    The noise has its text by construction."""
+    transcriber = transduce.load(tunes_path, "cpu").transcriber(DecodingOptions(beam_size=1))
+    monkeypatch.setattr(
+        transcriber, "_draft", lambda piece, _: "so it" if 3 < piece.start < 5 else ""
+    )
+    steady = [noise(4, RATE, 3, 0.0003), noise(5, RATE, 4, 0.01)]
+    spoken = [noise(1, RATE, 5, 0.0003), tune("abe" * 4, 0), noise(1, RATE, 6, 0.0003)]
+    samples = np.concatenate(steady + spoken if is_followed else steady)
+    whole = [segment.text for segment in transcriber.transcribe([samples], live=True)]
+    assert len(whole) == is_followed
+
+    blocks = [samples[first : first + 1000] for first in range(0, len(samples), 1000)]
+    segments = [*transcriber.transcribe_open(blocks)]
+    assert [segment.text for segment in segments] == ["so it", "so it", *whole]
+    assert [segment.partial for segment in segments] == [True, False, *([False] * is_followed)]
+
+    state, lines = OpenSpeech(), list[str]()
+    for end in (6 * RATE, 7 * RATE, *range(8 * RATE, len(samples), step), len(samples)):
+        assert end <= 7 * RATE or lines or state.text == "so it"
+        finals, state = transcriber.transcribe_so_far(samples[:end], state, end == len(samples))
+        lines += [segment.text for segment in finals]
+    assert lines[0] == "so it" and len(lines) == 1 + len(whole)
+    assert not any("so" in line for line in lines[1:])
+    assert state.certain == state.before == () and not state.goes_on
+
+
+def test_certain_words_outlast_the_end_of_their_sound(tunes_path: Path) -> None:
+    transcriber = transduce.load(tunes_path, "cpu").transcriber(DecodingOptions(beam_size=1))
+    for seconds, done in ((0, 0.0), (0, 1.0), (0.2, 0.0), (1.2, 1.0)):
+        state = OpenSpeech(done, True, ("so", " it"), ("so", " it", " is"))
+        sound = noise(2, RATE, 3, 0.003)[: round(seconds * RATE)]
+        segments, state = transcriber.transcribe_so_far(sound, state, last=True)
+        assert [segment.text for segment in segments] == ["so it"]
+        assert state.certain == () and not state.goes_on
+
+
 @pytest.mark.parametrize(
     "fields",
     [[], {"done": -1}, {"done": True}, {"done": 1e999}, {"certain": "a"}, {"certain": [1]},

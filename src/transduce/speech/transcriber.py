@@ -162,7 +162,8 @@ class Transcriber:
         self, blocks: Iterable[Samples], cancelled: Callable[[], bool] = lambda: False
     ) -> Iterator[Segment]:
         """Segments of a recording while it is spoken; before the end of a piece, every second,
-        partial ones with the words that are certain.
+        partial ones with the words that are certain.  A piece that was no speech after all has
+        these as its text.
 
         blocks, cancelled: as in `transcribe`.
         """
@@ -190,8 +191,6 @@ class Transcriber:
             samples, self.rate, self.longest, state.done, state.goes_on, last
         )
         segments = [s for p in pieces for s in self._agreed(p, languages, words, cancelled)]
-        if not goes_on or last:  # a piece that was no speech after all
-            segments += words.completed([], Segment(state.done, done, ""))
         final = [segment for segment in segments if not segment.partial]
         return final, words.state._replace(done=done, goes_on=goes_on, language=languages.last)
 
@@ -205,7 +204,7 @@ class Transcriber:
         """Segments of a piece, or of an open one a partial segment for new certain words."""
         place = Segment(piece.start, piece.end, "", partial=True)
         if not piece.goes_on:
-            windows = languages.cut([Window([piece], self.rate)])
+            windows = languages.cut([Window([piece], self.rate)]) if len(piece.samples) else []
             yield from words.completed([*self._of_windows(windows, 0, cancelled)], place)
         elif words.add(self._draft(piece, cancelled)):
             yield replace(place, text=words.text)

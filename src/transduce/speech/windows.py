@@ -65,7 +65,7 @@ BLOCK_SECONDS = 4
 
 class AudioPiece(NamedTuple):
     """Part of a recording with sound: samples (n,) from `start` seconds to `end`; of one that goes
-    on, so far."""
+    on, so far; none of one that went on and was no speech after all."""
 
     start: float
     end: float
@@ -84,7 +84,8 @@ def sound_pieces(
     Sound begins and ends by its level over the noise, with hysteresis; the noise is a low
     percentile of the levels of the last 30 s.  longest: maximum seconds of a piece; longer sound is
     cut at the quietest place of its second half.  every: seconds after which a piece that goes on
-    is given, so far; 0 for never. Memory holds a single piece.
+    is given, so far, and later as a whole, without samples if it was no speech; 0 for never.
+    Memory holds a single piece.
     """
     cutter = _Cutter(rate, round(longest / HOP_SECONDS), PAUSE)
     shown = 0
@@ -139,6 +140,7 @@ class _Cutter:
         self._noise = np.full(self._powers.shape[1], LOWEST)
         self._end = round(done * rate / self.hop)  # of the last piece
         self._begin = self._end if goes_on else None  # of the present piece
+        self._is_given = goes_on  # the present piece, so far
         self._sounded = self._end  # end of the present piece, if nothing follows
         self._faint = 0  # levels running that are above the noise, but not loud
 
@@ -167,12 +169,13 @@ class _Cutter:
             low = self._begin * self.hop
             samples = self._samples[low - self._first * self.hop :].copy()
             start = low / self.rate
+            self._is_given = True
             yield AudioPiece(start, start + len(samples) / self.rate, samples, True)
 
     def end(self) -> Iterator[AudioPiece]:
         """Remaining pieces; a recording of less than half a second is one piece, unless it is
         silent."""
-        if self._measured < GROUP and not self._end:
+        if self._measured < GROUP and not self._end and self._begin is None:
             if len(self._levels) and self._over_noise(self._levels).max() > LOUD:
                 yield AudioPiece(0.0, len(self._samples) / self.rate, self._samples)
             return
@@ -219,7 +222,6 @@ class _Cutter:
             self._sounded = after
         if decided + SPAN // 2 - self._sounded >= self.pause:
             yield from self._piece(self._begin, self._sounded)
-            self._begin = None
         elif decided + SPAN - self._begin >= self.longest:
             half = self._begin + self.longest // 2
             quietest = int(np.argmin(self._levels_of(half, decided).mean(1)))
@@ -228,14 +230,18 @@ class _Cutter:
             self._begin = cut
 
     def _piece(self, begin: int, end: int) -> Iterator[AudioPiece]:
-        """One piece, or none if it is a click or steady."""
+        """One piece, which ends the present one; a click, or a steady one, without samples if it
+        was given so far, else none."""
         low, high = begin * self.hop, end * self.hop
         samples = self._samples[low - self._first * self.hop : high - self._first * self.hop]
-        self._end = end
+        was_given, self._is_given = self._is_given, False
+        self._begin, self._end = None, end
         (sound,) = np.nonzero(samples)  # no margin of digital silence, which is not recorded sound
         levels = self._levels_of(begin, end)
-        spread = np.ptp(np.percentile(levels, (10, 90), axis=0), axis=0).mean()
-        if spread < STEADY or np.count_nonzero(self._over_noise(levels) > LOUD) < SHORTEST:
+        is_click = np.count_nonzero(self._over_noise(levels) > LOUD) < SHORTEST
+        if is_click or np.ptp(np.percentile(levels, (10, 90), axis=0), axis=0).mean() < STEADY:
+            if was_given:
+                yield AudioPiece(low / self.rate, high / self.rate, samples[:0])
             return
         samples = samples[sound[0] : sound[-1] + 1].copy()
         start = (low + int(sound[0])) / self.rate
