@@ -5,15 +5,20 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from helpers import failing_workers
 from helpers.command_line import transduce
 from helpers.served import Served, served
 from helpers.waiting import wait_for
+from transduce.errors import RunError
+from transduce.serve import workers as of_workers
+from transduce.serve.settings import ServeSettings
 
 pytestmark = pytest.mark.system
 
@@ -116,3 +121,24 @@ def test_a_run_that_cannot_be_loaded_ends_the_server(de_en: Path, tmp_path: Path
     assert done.code == 1 and "Traceback" not in done.err
     assert "weights.safetensors" in done.err.splitlines()[-1]
     assert transduce("serve", de_en, "--workers", "0").code == 2
+
+
+@pytest.mark.parametrize(
+    ("make", "expected", "message"),
+    [
+        (failing_workers.without_disk, OSError, "No space left on device"),
+        (failing_workers.killed, RunError, r"ended 3 times before .*: killed by SIGKILL; .*memory"),
+        (failing_workers.defective, RunError, "ended 3 times before it was ready: exit code 1"),
+    ],
+)
+def test_workers_that_never_become_ready_end_the_start(
+    make: Callable[..., object],
+    expected: type[Exception],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(of_workers, "LONGEST_PAUSE", 0.0)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        settings = ServeSettings(workers=2)
+        with pytest.raises(expected, match=message):
+            of_workers.serve_by_workers(make, settings, listener, pytest.fail)  # type: ignore[arg-type]

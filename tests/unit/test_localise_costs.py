@@ -134,6 +134,44 @@ def test_names_of_many_sheets() -> None:
     assert work(400) <= 2.2 * work(200)
 
 
+def workbook(n_tables: int, n_columns: int) -> bytes:
+    """A sheet with tables below each other, of columns with names of their own."""
+    openpyxl = pytest.importorskip("openpyxl")
+    from openpyxl.utils import get_column_letter
+    from openpyxl.worksheet.table import Table
+
+    book = openpyxl.Workbook()
+    last = get_column_letter(n_columns)
+    for k in range(n_tables):
+        book.active.append([f"a{k}b{i}" for i in range(n_columns)])
+        book.active.append([1] * n_columns)
+        book.active.add_table(Table(displayName=f"T{k}", ref=f"A{2 * k + 1}:{last}{2 * k + 2}"))
+    out = io.BytesIO()
+    book.save(out)
+    return out.getvalue()
+
+
+def test_equal_columns_of_a_table() -> None:
+    """The next number of a name is known."""
+
+    def work(n: int) -> int:
+        document = read_document("a.xlsx", workbook(1, n))
+        targets = {s.key: "same" for s in document.segments}
+        return n_calls(lambda: document.with_targets(targets))
+
+    assert work(400) <= 2.2 * work(200)
+
+
+def test_tables_of_a_sheet() -> None:
+    """Rows are sought once for all of them."""
+
+    def work(n: int) -> int:
+        content = workbook(n, 2)
+        return n_calls(lambda: read_document("a.xlsx", content))
+
+    assert work(200) <= 2.2 * work(100)
+
+
 def test_references_of_thousands_of_digits() -> None:
     (segment,) = read_document("a.html", b"<p>a &#" + b"9" * 5000 + b"; b</p>").segments
     assert segment.source == "a \ufffd b"

@@ -393,6 +393,20 @@ def test_a_broken_model_of_a_folder_is_named_at_the_start(
     assert spec.name == "en-pt" and message in caplog.text and str(tmp_path / "enfr") in caplog.text
 
 
+def test_a_model_without_room_for_its_run_is_left_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_run(tmp_path / "good", PAIR.format("de", '"en"'))
+    golden = Path(__file__).parents[1] / "golden" / "marian"
+    (tmp_path / "model").mkdir()
+    shutil.copy(golden / "attention.bin", tmp_path / "model" / "model.bin")
+    shutil.copy(golden / "vocab.spm", tmp_path / "model")
+    (tmp_path / ".transduce").touch()
+    with caplog.at_level("WARNING", "transduce"):
+        assert [spec.name for spec in read_specs([tmp_path])] == ["de-en"]
+    assert "leaving out a run: " in caplog.text and str(tmp_path / ".transduce") in caplog.text
+
+
 @pytest.mark.system
 def test_a_model_that_cannot_be_imported_says_why(tmp_path: Path) -> None:
     golden = Path(__file__).parents[1] / "golden" / "marian"

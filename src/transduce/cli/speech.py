@@ -25,6 +25,7 @@ from transduce.cli.options import (
 from transduce.cli.output import STDOUT, Output, check_not_read, make_directory, open_output
 from transduce.errors import DataError, InputError, SettingError, TransduceError
 from transduce.runs.arguments import has_torch
+from transduce.speech import MOST_SPEAKERS
 
 if TYPE_CHECKING:
     from transduce.loading import Run
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 FormatName = Literal["txt", "srt", "vtt", "tsv", "json", "jsonl"]
 Columns = Annotated[int, Parameter(validator=validators.Number(gte=8, lte=1000))]
 Lines = Annotated[int, Parameter(validator=validators.Number(gte=1, lte=10))]
-SpeakerCount = Annotated[int, Parameter(validator=validators.Number(gte=1, lte=26))]
+SpeakerCount = Annotated[int, Parameter(validator=validators.Number(gte=1, lte=MOST_SPEAKERS))]
 Rate = Annotated[int, Parameter(validator=validators.Number(gte=1000, lte=768_000))]
 
 

@@ -50,8 +50,7 @@ def header_cells(roots: Mapping[str, Element]) -> dict[int, Element]:
             and (table := roots.get(_target(folder, relation.get("Target"))))
             and table.get("headerRowCount") != "0"
         ]
-        for table in tables:
-            cells |= _cells_of(table, sheet)
+        cells |= _cells_of(tables, sheet)
     return cells
 
 
@@ -59,19 +58,24 @@ def _target(folder: str, path: str) -> str:
     return posixpath.normpath(posixpath.join("/", folder, path)).lstrip("/")
 
 
-def _cells_of(table: Element, sheet: Element) -> dict[int, Element]:
-    """The cells of the columns of a table, in a sheet."""
-    corner = CELL.match(table.get("ref"))
-    if corner is None:
-        return {}
-    row = next((r for r in _all(sheet, "row") if r.get("r") == corner[2]), None)
-    places = {}
-    for cell in row.children if row else ():
-        if place := CELL.fullmatch(cell.get("r")):
-            places[_number(place[1])] = cell
-    first = _number(corner[1])
-    columns = enumerate(_all(table, "tableColumn"))
-    return {c.begin: places[first + i] for i, c in columns if first + i in places}
+def _cells_of(tables: Iterable[Element], sheet: Element) -> dict[int, Element]:
+    """The cells of the columns of the tables of a sheet."""
+    corners = [(table, match) for table in tables if (match := CELL.match(table.get("ref")))]
+    headers = {corner[2] for _, corner in corners}
+    rows = _all(sheet, "row") if headers else ()
+    places = {
+        (place[2], _number(place[1])): cell
+        for row in rows
+        if row.get("r") in headers
+        for cell in row.children
+        if (place := CELL.fullmatch(cell.get("r")))
+    }
+    named = (
+        (column, (corner[2], _number(corner[1]) + i))
+        for table, corner in corners
+        for i, column in enumerate(_all(table, "tableColumn"))
+    )
+    return {column.begin: places[place] for column, place in named if place in places}
 
 
 def _all(root: Element, name: str) -> Iterator[Element]:
@@ -93,11 +97,13 @@ def named_columns(
         shown = [_shown(column.text, targets) for column in columns]
         before = [_shown(column.text, {}) for column in columns]
         names = {a.lower() for a, b in zip(shown, before, strict=True) if a == b}
+        numbers: dict[str, int] = {}  # the next one of each name
         for column, text, source in zip(columns, shown, before, strict=True):
-            name, number = text, 2
+            name, number = text, numbers.get(text.lower(), 2)
             while text != source and name.lower() in names:
                 name, number = f"{text}{number}", number + 1
             names.add(name.lower())
+            numbers[text.lower()] = number
             raw = escaped(name).replace('"', "&quot;").replace("\n", "_x000a_")
             if text != source:
                 own.append(Edit(column.name.span, raw))

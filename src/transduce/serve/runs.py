@@ -118,7 +118,7 @@ def _spec_in(folder: Path, imported: Path) -> RunSpec | None:
     """Specification of a folder in a folder of models; None if it is neither run nor model.
 
     A model that names its languages is imported when it is first loaded, another one now.  Raises
-    TransduceError.
+    TransduceError and OSError.
     """
     run = imported / folder.name
     for path in (folder, run):
@@ -142,7 +142,7 @@ def _spec_in(folder: Path, imported: Path) -> RunSpec | None:
 
 def make_run(model: Path, run: Path) -> None:
     """Import a model into a folder of models, once, in a process of its own, whose memory is free
-    again afterwards.  Raises DataError with its message."""
+    again afterwards.  Raises DataError with its message, and OSError."""
     run.parent.mkdir(exist_ok=True)
     with awaited_lock(run.with_name(f"{run.name}.lock")):
         if (run / "recipe.toml").is_file():
@@ -197,7 +197,7 @@ def _specs_in(path: Path) -> Iterator[RunSpec]:
             if spec is None:
                 continue
             yield spec
-        except TransduceError as error:
+        except (TransduceError, OSError) as error:
             logger.warning("leaving out a run: %s", error)
         n_models += 1
     if not n_models:

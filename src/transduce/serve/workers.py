@@ -21,7 +21,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.managers import BaseManager
 from multiprocessing.process import BaseProcess
 
-from transduce.errors import SettingError, TransduceError
+from transduce.errors import RunError, SettingError, TransduceError
 from transduce.serve.metrics import Metrics
 from transduce.serve.server import serve_forever
 from transduce.serve.service import Service
@@ -36,6 +36,8 @@ POST_SECONDS = 1.0
 SHORT_LIFE, LONGEST_PAUSE = 10.0, 30.0
 """Seconds of a life after which the next one begins at once; else it begins after a pause, which
 doubles up to a longest one."""
+MOST_FAILED = 3
+"""Starts of a worker in turn that fail before all are ready, until the server ends."""
 ENDED = 0
 """Number of the workers that have ended, in the metrics."""
 
@@ -49,11 +51,15 @@ class _Manager(BaseManager):
 
 @dataclass
 class _Worker:
-    """A process, its end of a pipe, and the seconds that it waited before its start."""
+    """A process and its end of a pipe.
+
+    pause: seconds before its start.  n_failed: starts in turn before it that ended unready.
+    """
 
     process: BaseProcess
     pipe: Connection
     pause: float
+    n_failed: int
     began: float = field(default_factory=time.monotonic)
     is_ready: bool = False
 
@@ -82,7 +88,8 @@ class _Supervisor:
     def run(self, ready: Callable[[], None]) -> signal.Signals:
         """Keep the workers alive until a signal, which is returned once they have ended.
 
-        ready: called once all are ready.  Raises the error of a worker that cannot become ready.
+        ready: called once all are ready.  Raises the error of a worker that cannot become ready,
+        and RunError for one that ends without an error before all are, several times in turn.
         """
         self._stores.status.update(workers=self._count, ready=0)
         with _awaited_signals() as signals:
@@ -102,7 +109,7 @@ class _Supervisor:
                     worker.process.kill()
                     worker.process.join()
 
-    def _start(self, number: int, pause: float = 0.0) -> None:
+    def _start(self, number: int, pause: float = 0.0, n_failed: int = 0) -> None:
         ours, theirs = self._context.Pipe()
         place = theirs, number, pause, self._is_up
         process = self._context.Process(
@@ -114,7 +121,7 @@ class _Supervisor:
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
         theirs.close()
-        self._workers[number] = _Worker(process, ours, pause)
+        self._workers[number] = _Worker(process, ours, pause, n_failed)
 
     def _look_after(self, signals: Connection) -> None:
         """Wait for a signal, or for a worker that is ready, or has failed or died."""
@@ -126,23 +133,30 @@ class _Supervisor:
             error = None
             try:
                 error = worker.pipe.recv()
-                worker.is_ready = error is None
+                is_ready = error is None
             except (EOFError, OSError):
-                worker.is_ready = False
-            if not worker.is_ready:
+                is_ready = False
+            if not is_ready:
                 self._replace(number, error)
+            worker.is_ready = is_ready
         self._stores.status["ready"] = sum(worker.is_ready for worker in self._workers.values())
 
-    def _replace(self, number: int, error: TransduceError | None) -> None:
+    def _replace(self, number: int, error: Exception | None) -> None:
         """Start a worker again.  error: that it reported, which is raised before all were ready."""
         if error is not None and not self._is_up:
             raise error
         worker = self._workers[number]
         worker.process.join()
         worker.pipe.close()
+        cause = error or _cause_of_end(worker.process.exitcode)
+        n_failed = 0 if worker.is_ready else worker.n_failed + 1
+        if n_failed == MOST_FAILED and not self._is_up:
+            raise RunError(
+                f"worker {number} ended {n_failed} times before it was ready: {cause}; mend what "
+                "the lines above name, or take fewer --workers if memory lacks"
+            )
         lived = time.monotonic() - worker.began - worker.pause
         pause = 0.0 if lived > SHORT_LIFE else min(LONGEST_PAUSE, 2 * worker.pause or 1.0)
-        cause = error or _cause_of_end(worker.process.exitcode)
         again = f"in {pause:.0f} seconds" if pause else "now"
         logger.warning(
             "worker %d (process %d) ended: %s; starting it again %s",
@@ -157,7 +171,7 @@ class _Supervisor:
             if state is not None:
                 total.add(state, gauges=False)
         self._stores.metrics[ENDED] = total.state()
-        self._start(number, pause)
+        self._start(number, pause, n_failed)
 
     def _end(self, signals: Connection) -> None:
         """Let running requests finish, until a second signal."""
@@ -176,7 +190,8 @@ def serve_by_workers(
 
     make: can be pickled.  settings: number of workers.  listener: bound socket.  ready: called once
     all workers are.  Raises KeyboardInterrupt after SIGINT, the error of a run that cannot be
-    loaded, and SettingError on Windows.
+    loaded, RunError for a worker that ends again and again at the start, and SettingError on
+    Windows.
     """
     if not hasattr(signal, "pthread_sigmask"):
         raise SettingError("--workers needs Linux or macOS; remove it")
@@ -211,7 +226,7 @@ def _serve(
     pause: float,
     is_replacement: bool,
 ) -> None:
-    """The process of a worker: reports None once it is ready, and the error of a run."""
+    """The process of a worker: reports None once it is ready, and an error that ends it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal; SIGTERM follows
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     _in_background(_end_with_parent)
@@ -225,7 +240,7 @@ def _serve(
         service = make(stores, number, is_replacement)
         _in_background(functools.partial(_post_metrics, service))
         serve_forever(service, listener, lambda: pipe.send(None), (signal.SIGTERM,))
-    except TransduceError as error:
+    except (TransduceError, OSError, ImportError) as error:
         pipe.send(error)
 
 

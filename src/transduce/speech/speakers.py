@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from transduce.errors import RunError, SettingError
 from transduce.interop.speaker_encoder import LAYERS, SPEAKERS, WIDTHS
+from transduce.speech import MOST_SPEAKERS
 from transduce.speech.features import VoiceMel
 from transduce.speech.languages import most_probable
 from transduce.speech.segments import Segment, word_places
@@ -44,8 +45,6 @@ CLUSTERED = 2000
 CHANGE = 0.6
 """Sum of cosines, over moments of 0.1 s, that a change of speaker must win."""
 MOMENT = 0.1
-MOST = 26
-"""Speakers, named A to Z."""
 
 
 class SpeakerEncoder:
@@ -124,15 +123,17 @@ def _sigmoid(x: NDArray[np.float32]) -> NDArray[np.float32]:
 class Speakers:
     """Settings of diarization.  number: of speakers; 0 to find it.
 
-    Raises SettingError for a number out of 0 to 26.
+    Raises SettingError for a number out of 0 to `MOST_SPEAKERS`.
     """
 
     encoder: SpeakerEncoder
     number: int = 0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.number <= MOST:
-            raise SettingError(f"the number of speakers is {self.number}; give 1 to {MOST}")
+        if not 0 <= self.number <= MOST_SPEAKERS:
+            raise SettingError(
+                f"the number of speakers is {self.number}; give 1 to {MOST_SPEAKERS}"
+            )
 
 
 class SpeakerTurn(NamedTuple):
@@ -232,8 +233,8 @@ def _speakers_of(vectors: Vectors, number: int) -> Vectors:
     some = vectors[:: math.ceil(len(vectors) / CLUSTERED)]
     clusters = sorted(clusters_of(some @ some.T, ALIKE, number), key=len, reverse=True)
     briefest = 1 if number else BRIEFEST * len(some) / len(vectors)
-    large = [cluster for cluster in clusters if len(cluster) >= briefest][:MOST] or clusters[:1]
-    means = np.stack([some[cluster].mean(0) for cluster in large])
+    large = [cluster for cluster in clusters if len(cluster) >= briefest] or clusters[:1]
+    means = np.stack([some[cluster].mean(0) for cluster in large[:MOST_SPEAKERS]])
     unit: Vectors = means / np.linalg.norm(means, axis=1, keepdims=True)
     return unit
 

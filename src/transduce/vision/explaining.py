@@ -29,8 +29,10 @@ from transduce.vision.images import ImageConfig
 from transduce.vision.splits import named_images
 from transduce.vision.vit import PatchFrontEnd
 
-LONGEST_SIDE = 256
-"""Pixels of the side of a picture in a page."""
+SHOWN_SIDE = 256
+"""Pixels of the side of a picture in a page, at most; larger images are shown smaller."""
+LIVE_SIDE = 256
+"""Pixels of the side of images that a live page computes with, at most."""
 
 
 def live_image_encoder(predictor: ImageClassifier | ImageEmbedder, name: str) -> LiveModel:
@@ -40,9 +42,9 @@ def live_image_encoder(predictor: ImageClassifier | ImageEmbedder, name: str) ->
     """
     recipe = predictor.recipe
     config, image = recipe.model, recipe.image
-    if image.size > LONGEST_SIDE:
+    if image.size > LIVE_SIDE:
         raise SettingError(
-            f"a live page has images of at most {LONGEST_SIDE} pixels, and image.size is "
+            f"a live page has images of at most {LIVE_SIDE} pixels, and image.size is "
             f"{image.size}; leave out --live"
         )
     return live_model(
@@ -129,7 +131,7 @@ def _picture_of(images: Tensor, image: ImageConfig, front_end: Any) -> tuple[Pic
     mean = torch.tensor(image.mean)[:, None, None]
     std = torch.tensor(image.std)[:, None, None]
     pixels = images[0].float().cpu() * std + mean
-    stride = -(-pixels.shape[-1] // LONGEST_SIDE)
+    stride = -(-pixels.shape[-1] // SHOWN_SIDE)
     shown = (pixels[:, ::stride, ::stride] * 255).round().clamp(0, 255).to(torch.uint8)
     picture = Picture(png_of(shown), (rows, columns), int(token))
     return picture, [*(["[class]"] if token else []), *cells]
