@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,9 +20,12 @@ from transduce.explain.page import static
 from transduce.explain.page_tokenizers import tokenizer_facts
 from transduce.runs.exporting import export_run
 from transduce.runs.importing import import_run
+from transduce.tasks.translation.recipe import LanguageTokens
 from transduce.text import HuggingFaceTokenizer
 from transduce.web.page import SCRIPTS
 
+SPACE = "\u2581"
+SPECIAL = ("<pad>", "<unk>", "<s>", "</s>")
 TOKENS = """
 const { facts, texts } = JSON.parse(require("fs").readFileSync("texts.json", "utf8"));
 const tokenizer = tokenizerOf(facts);
@@ -53,25 +57,81 @@ def test_texts_have_the_tokens_of_python(family: str, tmp_path: Path) -> None:
         assert answer == [ids, tokenizer.decode(ids), tokenizer.tokens(ids)], line
 
 
+BPE: dict[str, Any] = {
+    "kind": "bpe",
+    "normalization": "none",
+    "lowercase": False,
+    "pieces": [*SPECIAL, *(SPACE + "cat"), "ca", "cat", "catcat", SPACE + "cat"],
+}
+IMPORTED = {**BPE, "replacements": {}, "single_blanks": True, "dummy_prefix": True}
+IMPORTED["scores"] = [None] * len(SPECIAL) + [-9.0] * 4 + [0.0, -1.0, -1.5, 0.0]
+
+
 @needs_node
 @pytest.mark.system
-def test_words_of_any_length_are_merged_with_as_many_looks_a_letter(tmp_path: Path) -> None:
+@pytest.mark.parametrize("facts", [None, BPE, IMPORTED], ids=["nllb", "own", "imported"])
+def test_words_of_any_length_are_merged_with_as_many_looks_a_letter(
+    facts: dict[str, Any] | None, tmp_path: Path
+) -> None:
     tokenizer = tokenizer_of("nllb")
     words = ["cat" * n for n in (200, 2000)]
-    content = {"facts": tokenizer_facts(tokenizer), "texts": words}
+    content = {"facts": facts or tokenizer_facts(tokenizer), "texts": words}
     (tmp_path / "texts.json").write_text(json.dumps(content), encoding="utf-8")
     code = """
 const { facts, texts } = JSON.parse(require("fs").readFileSync("texts.json", "utf8"));
-const tokenizer = tokenizerOf(facts), { merges } = tokenizer;
+const tokenizer = tokenizerOf(facts), { get } = Map.prototype;
 let looks = 0;
-tokenizer.merges = { get: (key) => (looks++, merges.get(key)) };
+Map.prototype.get = function (key) {
+  looks++;
+  return get.call(this, key);
+};
 const answer = (text) => ((looks = 0), [tokenizer.encode(text), looks]);
 process.stdout.write(JSON.stringify(texts.map(answer)));
 """
     scripts = "".join(static(*script) for script in SCRIPTS[:2])
     answers = run_node(tmp_path, scripts + code)
-    assert [ids for ids, _ in answers] == [tokenizer.encode(word) for word in words]
+    if facts is None:
+        assert [ids for ids, _ in answers] == [tokenizer.encode(word) for word in words]
+    else:
+        ids = {piece: k for k, piece in enumerate(facts["pieces"])}
+        for word, (got, _) in zip(words, answers, strict=True):
+            n = len(word) // 6
+            own = [SPACE, *["catcat"] * n]
+            imported = [SPACE + "cat", *["catcat"] * (n - 1), "cat"]
+            assert got == [ids[piece] for piece in (own if facts is BPE else imported)]
     assert answers[1][1] < 12 * answers[0][1]
+
+
+@needs_node
+@pytest.mark.system
+def test_tags_of_languages_are_read_in_any_spelling(tmp_path: Path) -> None:
+    sources, targets = ("de", "fr", "zh-Hans"), ("en", "pt-BR", "zh-Hant")
+    lines = [
+        "<EN> a",
+        "<Fr> <en> b",
+        "c",
+        "<fra_Latn> <PT_br> d",
+        "<zh> <zh-TW> e",
+        "<de_AT> <eng> f",
+        "<B> <en> g",
+        "<constructor> h",
+    ]
+    tokenizer = tokenizer_of("nllb")
+    assert isinstance(tokenizer, HuggingFaceTokenizer)
+    tokens = LanguageTokens(tokenizer, tokenizer, sources, targets)
+    bare, pairs = tokens.separate(lines)
+    sides = [{code: code for code in codes} for codes in (sources, targets)]
+    (tmp_path / "lines.json").write_text(json.dumps({"pairs": sides, "lines": lines}))
+    code = """
+const { pairs, lines } = JSON.parse(require("fs").readFileSync("lines.json", "utf8"));
+const separated = (...asked) => Translator.prototype.separated.call({ facts: { pairs } }, ...asked);
+const chosen = [["DE", "EN"], ["fr-CA", "pt_BR"]].map((codes) => separated(["a"], ...codes));
+process.stdout.write(JSON.stringify([separated(lines), ...chosen]));
+"""
+    scripts = "".join(static(*script) for script in SCRIPTS[:3])
+    separated, chosen, regional = run_node(tmp_path, scripts + code)
+    assert separated == [[line, *pair] for line, pair in zip(bare, pairs, strict=True)]
+    assert chosen == [["a", "de", "en"]] and regional == [["a", "fr", "pt-BR"]]
 
 
 @needs_node

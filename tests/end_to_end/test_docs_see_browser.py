@@ -73,6 +73,26 @@ def test_an_image_that_is_chosen(browser: Any, tmp_path: Path) -> None:
         page.set_input_files("input[type=file]", other)
         page.get_by_role("alert").filter(has_text="other.png").wait_for()
         assert bars.inner_text() == expected
+        page.locator(".thumbnail").nth(0).click()
+        assert bars.inner_text() == first
+        page.set_input_files("input[type=file]", image)
+        page.wait_for_function("document.title.startsWith('a digit.png')")
+        page.locator(".thumbnail").nth(0).click()
+        page.set_input_files("input[type=file]", image)  # the same file again
+        page.wait_for_function("document.title.startsWith('a digit.png')")
         again = open_file(SEE / "vit.html", page.url.partition("#")[2])
         again.locator(".bars").first.wait_for()
         assert again.locator(".bars").first.inner_text() == expected
+
+
+def test_a_page_that_cannot_begin_says_so(browser: Any, tmp_path: Path) -> None:
+    whole = (SEE / "vit.html").read_text(encoding="utf-8")
+    damaged = tmp_path / "damaged.html"
+    damaged.write_text(re.sub(r'"png":"[^"]+"', '"png":"AAAA"', whole), encoding="utf-8")
+    page = browser.new_page()
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.goto(damaged.as_uri())
+    page.get_by_role("alert").filter(has_text="This page cannot compute").wait_for()
+    assert errors
+    page.close()

@@ -54,7 +54,12 @@ async function takeImage(file) {
 }
 // A field that takes a file; the whole window takes one that is dropped.
 function imageField() {
-  const attributes = { type: "file", accept: "image/*", "data-k": "file", onchange: (e) => takeImage(e.target.files[0]) },
+  const choose = ({ target }) => {
+    const [file] = target.files;
+    target.value = ""; // so that the same file may be chosen again
+    takeImage(file);
+  };
+  const attributes = { type: "file", accept: "image/*", "data-k": "file", onchange: choose },
     words = el("span", {}),
     field = el("label", { class: "file" }, el("input", attributes), words);
   addEventListener("dragover", (e) => e.preventDefault());

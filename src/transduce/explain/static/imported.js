@@ -66,58 +66,6 @@ const DECODERS = {
   Replace: (tokens, step) => tokens.map((token) => NORMALIZERS.Replace(token, step)),
 };
 
-// A heap of numbers, the least on top.
-class Heap {
-  constructor() {
-    this.keys = [];
-  }
-  push(key) {
-    const { keys } = this;
-    let at = keys.push(key) - 1;
-    for (let up; at > 0 && keys[(up = (at - 1) >> 1)] > key; at = up) keys[at] = keys[up];
-    keys[at] = key;
-  }
-  pop() {
-    const { keys } = this,
-      top = keys[0],
-      key = keys.pop();
-    let at = 0;
-    for (let down = 1; down < keys.length; down = 2 * at + 1) {
-      if (keys[down + 1] < keys[down]) down++;
-      if (keys[down] >= key) break;
-      [keys[at], at] = [keys[down], down];
-    }
-    if (keys.length) keys[at] = key;
-    return top;
-  }
-}
-// Ids with neighbours merged, of the least rank first, of equal ranks the leftmost.
-function mergedIds(ids, rankOf, merge) {
-  const n = ids.length,
-    after = ids.map((_, k) => k + 1),
-    before = ids.map((_, k) => k - 1),
-    heap = new Heap();
-  const propose = (k) => {
-    const rank = k >= 0 && after[k] < n ? rankOf(ids[k], ids[after[k]]) : undefined;
-    if (rank !== undefined) heap.push(rank * n + k);
-  };
-  for (let k = 0; k < n; k++) propose(k);
-  while (heap.keys.length) {
-    const key = heap.pop(),
-      k = key % n,
-      next = after[k];
-    // Of a pair that another merge has changed.
-    if (ids[k] === undefined || next >= n || rankOf(ids[k], ids[next]) * n + k !== key) continue;
-    ids[k] = merge(ids[k], ids[next]);
-    ids[next] = undefined;
-    after[k] = after[next];
-    if (after[k] < n) before[after[k]] = k;
-    propose(before[k]);
-    propose(k);
-  }
-  return ids.filter((id) => id !== undefined);
-}
-
 // Ids of a word, in the library's numbers; each model has its own.
 const MODELS = {
   WordLevel: (t, word) => [t.ids.get(word) ?? t.unknownId],
@@ -149,7 +97,7 @@ const MODELS = {
     }
     const rankOf = (a, b) => t.merges.get(a * t.room + b),
       merge = (a, b) => t.ids.get(t.names.get(a) + t.names.get(b));
-    return mergedIds(ids, rankOf, merge);
+    return merged(ids, rankOf, merge);
   },
   Unigram(t, word) {
     const ids = [];

@@ -148,5 +148,9 @@ function begin() {
   // A frame in a text shows its point: the part of the screen that is named in its address.
   if (S.point) scrollTo(0, document.querySelector(`[data-point="${CSS.escape(S.point)}"]`)?.offsetTop ?? 0);
 }
-if (live) live.start().then(begin);
+if (live)
+  live.start().then(begin).catch((error) => {
+    fill(document.getElementById("view"), [el("p", { class: "fault", role: "alert" }, t("noStart", error.message))]);
+    throw error;
+  });
 else begin();

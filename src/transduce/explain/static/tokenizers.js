@@ -83,6 +83,59 @@ function viterbi(characters, { scoreOf, longest, unknownScore, rounded }) {
   return pieces.reverse();
 }
 
+// A heap of numbers, the least on top.
+class Heap {
+  constructor() {
+    this.keys = [];
+  }
+  push(key) {
+    const { keys } = this;
+    let at = keys.push(key) - 1;
+    for (let up; at > 0 && keys[(up = (at - 1) >> 1)] > key; at = up) keys[at] = keys[up];
+    keys[at] = key;
+  }
+  pop() {
+    const { keys } = this,
+      top = keys[0],
+      key = keys.pop();
+    let at = 0;
+    for (let down = 1; down < keys.length; down = 2 * at + 1) {
+      if (keys[down + 1] < keys[down]) down++;
+      if (keys[down] >= key) break;
+      [keys[at], at] = [keys[down], down];
+    }
+    if (keys.length) keys[at] = key;
+    return top;
+  }
+}
+// Symbols with neighbours merged, of the least rank first, of equal ranks the leftmost.
+// rankOf: a whole number for two symbols that are merged; else undefined.  merge: the symbol for both.
+function merged(symbols, rankOf, merge) {
+  const n = symbols.length,
+    after = symbols.map((_, k) => k + 1),
+    before = symbols.map((_, k) => k - 1),
+    heap = new Heap();
+  const propose = (k) => {
+    const rank = k >= 0 && after[k] < n ? rankOf(symbols[k], symbols[after[k]]) : undefined;
+    if (rank !== undefined) heap.push(rank * n + k);
+  };
+  for (let k = 0; k < n; k++) propose(k);
+  while (heap.keys.length) {
+    const key = heap.pop(),
+      k = key % n,
+      next = after[k];
+    // Of a pair that another merge has changed.
+    if (symbols[k] === undefined || next >= n || rankOf(symbols[k], symbols[next]) * n + k !== key) continue;
+    symbols[k] = merge(symbols[k], symbols[next]);
+    symbols[next] = undefined;
+    after[k] = after[next];
+    if (after[k] < n) before[after[k]] = k;
+    propose(before[k]);
+    propose(k);
+  }
+  return symbols.filter((symbol) => symbol !== undefined);
+}
+
 // SentencePiece: byte-pair encoding, or a unigram language model; other characters are spelt in bytes.
 class SubwordTokenizer {
   constructor(facts) {
@@ -113,6 +166,10 @@ class SubwordTokenizer {
       this.scoreOf.set(piece, Math.fround(score));
       this.longest = Math.max(this.longest, [...piece].length);
     }
+    // Of pieces that merges make: by order of learning, or by the scores of an imported model, equal ones alike.
+    const scores = [...new Set(this.scoreOf.values())].sort((a, b) => b - a),
+      rankOf = new Map(scores.map((score, rank) => [score, rank]));
+    this.ranks = facts.replacements ? new Map([...this.scoreOf].map(([piece, score]) => [piece, rankOf.get(score)])) : this.ids;
     this.rounded = Math.fround;
     this.unknownScore = Math.fround([...this.scoreOf.values()].reduce((least, score) => Math.min(least, score), 0) - 10);
     this.replacements = facts.replacements && new Map(Object.entries(facts.replacements));
@@ -123,7 +180,7 @@ class SubwordTokenizer {
     const plain = normalized(text, this.facts).replaceAll(SPACE, " ");
     if (plain === "") return [];
     const characters = [...(" " + plain).replaceAll(" ", SPACE)],
-      pieces = this.facts.kind === "bpe" ? this.merged(characters) : viterbi(characters, this);
+      pieces = this.divided(characters);
     return pieces.flatMap((piece) => this.ids.get(piece) ?? this.spelt(piece));
   }
   // With the rules of an imported SentencePiece model: its table of replacements, its blanks, and a
@@ -135,7 +192,7 @@ class SubwordTokenizer {
       code = end < 0 ? [] : [this.ids.get(plain.slice(0, end + 2)) ?? UNK],
       characters = [...this.replace(end < 0 ? plain : plain.slice(end + 2))];
     if (!code.length && !characters.length) return [];
-    const pieces = this.facts.kind === "bpe" ? this.merged(characters) : viterbi(characters, this),
+    const pieces = this.divided(characters),
       ids = [];
     let wasUnknown = false;
     for (const piece of pieces) {
@@ -168,18 +225,9 @@ class SubwordTokenizer {
   spelt(piece) {
     return [...new TextEncoder().encode(piece)].map((byte) => this.byteIds.get(byte));
   }
-  // The earliest learned merge first, the leftmost of equal ones.
-  merged(pieces) {
-    for (;;) {
-      let [best, at] = [Infinity, -1];
-      for (let k = 0; k + 1 < pieces.length; k++) {
-        const piece = pieces[k] + pieces[k + 1],
-          rank = this.replacements ? this.scoreOf.get(piece) && -this.scoreOf.get(piece) : this.ids.get(piece);
-        if (rank !== undefined && rank < best) [best, at] = [rank, k];
-      }
-      if (at < 0) return pieces;
-      pieces.splice(at, 2, pieces[at] + pieces[at + 1]);
-    }
+  divided(characters) {
+    if (this.facts.kind !== "bpe") return viterbi(characters, this);
+    return merged(characters, (a, b) => this.ranks.get(a + b), (a, b) => a + b);
   }
   decode(ids) {
     const encoder = new TextEncoder(),

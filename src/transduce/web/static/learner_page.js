@@ -333,7 +333,11 @@ $("#text").onpaste = (event) => {
   event.preventDefault();
   take(text);
 };
-$("#file").onchange = ({ target }) => takeFile(target.files[0]);
+$("#file").onchange = ({ target }) => {
+  const [file] = target.files;
+  target.value = ""; // so that the same file may be chosen again
+  takeFile(file);
+};
 $("#example").onclick = () => take(exampleTable());
 addEventListener("dragover", (event) => event.preventDefault());
 addEventListener("drop", (event) => {

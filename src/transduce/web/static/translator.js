@@ -42,6 +42,19 @@ async function unpacked(file) {
   });
 }
 
+// The code among several for one in another spelling: "de" for "DE", "de_AT" and "deu_Latn"; undefined without one.
+function knownCode(name, codes) {
+  const spellings = [name.replaceAll("_", "-")];
+  try {
+    const locale = new Intl.Locale(spellings[0]);
+    spellings.push(locale.baseName, `${locale.language}-${locale.maximize().script}`, locale.language);
+  } catch {
+    return undefined;
+  }
+  const codeOf = (spelling) => codes.find((code) => code.toLowerCase() === spelling.toLowerCase());
+  return spellings.map(codeOf).find((code) => code !== undefined);
+}
+
 // Functions and memory of the compiled engine; addresses are numbers.
 class Engine {
   // modules: bytes of the module, `relaxed` and `plain`.
@@ -180,17 +193,20 @@ class Translator {
     const { pairs } = this.facts;
     if (!pairs) return texts.map((text) => [text]);
     const [sources, targets] = pairs,
-      codes = Object.keys(targets);
-    let [near, far] = [from || Object.keys(sources)[0], to || (codes.length > 1 ? "" : codes[0])];
+      [known, codes] = pairs.map(Object.keys);
+    let near = from ? knownCode(from, known) : known[0],
+      far = to ? knownCode(to, codes) : codes.length > 1 ? "" : codes[0];
     return texts.map((line) => {
       const leading = to ? [] : (line.match(/^(?:<[^<>\s]+> ){0,2}/u)[0].match(/[^<>\s]+/gu) ?? []),
-        tags = leading.filter((code) => code in sources || code in targets);
-      if (tags.length && line.startsWith(tags.map((code) => `<${code}> `).join(""))) {
-        far = tags.at(-1);
-        if (tags.length > 1) near = tags[0];
-        line = line.slice(tags.reduce((sum, tag) => sum + tag.length + 3, 0));
+        tags = leading.filter((tag) => knownCode(tag, [...known, ...codes])),
+        marks = tags.map((tag) => `<${tag}> `).join("");
+      if (tags.length && line.startsWith(marks)) {
+        const named = tags.map((tag) => knownCode(tag, [...known, ...codes]));
+        far = named.at(-1);
+        if (tags.length > 1) near = named[0];
+        line = line.slice(marks.length);
       }
-      if (line.trim() && !(near in sources && far in targets)) throw new RangeError(`no pair of languages; choose it, or begin the text with tags such as <${near}> <${codes.find((code) => code !== near)}>`);
+      if (line.trim() && !(near in sources && far in targets)) throw new RangeError(`no pair of languages; choose it, or begin the text with tags such as <${near ?? known[0]}> <${codes.find((code) => code !== near)}>`);
       return [line, sources[near], targets[far]];
     });
   }
