@@ -151,7 +151,7 @@ class TestLora:
         begin(model, path, tmp_path / "run", lora=LoraConfig(), freeze=("encoder.layers.0.*",))
         adapted = [n for n, m in model.named_modules() if isinstance(m, LowRankLinear)]
         assert len(adapted) == 2 and all(n.startswith("encoder.layers.1.") for n in adapted)
-        with pytest.raises(SettingError, match=r"covers every layer in fine_tune\.lora"):
+        with pytest.raises(SettingError, match=r"every layer in fine_tune\.lora"):
             begin(classifier(), path, tmp_path / "run", lora=LoraConfig(), freeze=("encoder.*",))
 
     def test_pattern_without_a_match(self, tmp_path: Path) -> None:

@@ -11,6 +11,8 @@ import transduce
 from transduce.cli.main import main
 from transduce.errors import DataError, InputError, SettingError
 from transduce.runs.importing import import_run
+from transduce.serve.dialects.openai_audio import FORMS, encoded_audio
+from transduce.speech.audio import read_audio
 from transduce.speech.voices import Voice
 
 onnx = pytest.importorskip("onnx", reason="the extra onnx is not installed")
@@ -22,7 +24,7 @@ if shutil.which("espeak-ng") is None:
 PHONES = ["_", "^", "$", " ", ".", ",", *"abdefhijklmnoprstuvwzæðŋɐɑɒɔəɚɛɜɡɪɹʃʊʌʒθˈˌː"]
 
 
-def voice_file(directory: Path, speakers: int = 1) -> Path:
+def voice_file(directory: Path, speakers: int = 1, rate: int = 16_000) -> Path:
     """Graph that repeats each id a hundred times per unit of length, divided by a thousand."""
     helper, kinds = onnx.helper, onnx.TensorProto
     inputs = [
@@ -55,7 +57,7 @@ def voice_file(directory: Path, speakers: int = 1) -> Path:
     file = directory / "en.onnx"
     onnx.save(model, file)
     config = {
-        "audio": {"sample_rate": 16_000},
+        "audio": {"sample_rate": rate},
         "espeak": {"voice": "en-us"},
         "phoneme_id_map": {phone: [i] for i, phone in enumerate(PHONES)},
         "speaker_id_map": {"ann": 0, "bob": 1} if speakers > 1 else {},
@@ -91,6 +93,22 @@ def test_a_voice_speaks_behind_the_same_calls(
     with pytest.raises(SettingError, match="no explanation"):
         run.explain("Dad")
     assert run.predictor.facts()["phones"] == len(PHONES)
+
+
+@pytest.mark.system
+def test_all_formats_hold_speech_of_any_rate(tmp_path: Path) -> None:
+    """Opus takes neither 22,050 samples a second, the rate of most voices, nor 44,100."""
+    pytest.importorskip("soundfile")
+    for rate in (22_050, 44_100):
+        run = transduce.load(
+            import_run(voice_file(tmp_path, rate=rate), tmp_path / str(rate)), "cpu"
+        )
+        speech = run.speak("Dad, a sentence of words.")
+        level = np.sqrt(np.mean(np.square(speech.samples)))
+        for form in FORMS.keys() - {"pcm"}:
+            samples = read_audio(encoded_audio(speech, form), rate, form)
+            assert len(samples) == pytest.approx(len(speech.samples), abs=rate / 10), form
+            assert np.sqrt(np.mean(np.square(samples))) == pytest.approx(level, rel=0.2), form
 
 
 @pytest.mark.system

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +14,20 @@ import torch
 
 import transduce
 from helpers.audio import encoded, noise, saved, tone
+from helpers.tiny_run import records
 from helpers.whisper import timed
 from transduce import SettingError
+from transduce.cli.runs import merge
 from transduce.data.batches import DataState
 from transduce.nn.transformer import TransformerEncoder
 from transduce.runs.importing import import_run
+from transduce.settings.sections import apply_overrides
 from transduce.speech.features import WhisperMel
 from transduce.speech.recipe import SpeechRecognitionRecipe
 from transduce.speech.training import WhisperTraining, prepare_recognition
 from transduce.text import EOS
+from transduce.training.fine_tuning import ADAPTER_FILE
+from transduce.training.weights import read_tensors
 
 TEXTS = ("ab", "ba", "aab")
 
@@ -104,6 +110,32 @@ def test_the_decoder_learns_and_the_encoder_stays(base: Path, tmp_path: Path) ->
     )
     scores = transduce.load(path, "cpu").evaluate("valid").scores
     assert scores["character-error-rate"] <= 80  # of texts of a and b; before, of anything
+
+
+def test_adapters_of_the_decoder_learn_and_merge(base: Path, tmp_path: Path) -> None:
+    """Of the layers of attention, the decoder's alone; others stay as the base run's."""
+    task = prepared(base, tmp_path)
+    task.model.load_state_dict(transduce.load(base, "cpu").predictor.model.state_dict())  # type: ignore[attr-defined]
+    with torch.no_grad():
+        sums = [task.validation_loss(batch) for batch in task._valid.in_order()]
+    before = sum(float(each.total) for each in sums) / sum(each.tokens for each in sums)
+    recipe = apply_overrides(settings(base, tmp_path), ["fine_tune.lora.rank=2"])
+    path, _ = transduce.train(recipe, tmp_path / "tuned")
+    names = read_tensors(path / ADAPTER_FILE).keys()
+    assert names and all(re.match(r"decoder\..*attention\..*\.lora_", name) for name in names)
+    weights, learnt = (read_tensors(run / "weights.safetensors") for run in (base, path))
+    changed = {name for name in weights if not weights[name].equal(learnt[name])}
+    assert changed == {f"{name.rpartition('.')[0]}.weight" for name in names}
+    merge(base, path, tmp_path / "merged")
+    whole = read_tensors(tmp_path / "merged" / "weights.safetensors")
+    for name in weights:
+        torch.testing.assert_close(whole[name], learnt[name])
+    assert records(path, "validation")[-1]["loss"] < 0.9 * before
+    texts = [
+        [segment.text for segment in transduce.load(run, "cpu").transcribe(tmp_path / "0.wav")]
+        for run in (path, tmp_path / "merged")
+    ]
+    assert texts[0] == texts[1]
 
 
 def test_each_recording_is_encoded_once(
@@ -192,6 +224,6 @@ def test_mistakes(base: Path, tmp_path: Path) -> None:
     del alone["fine_tune"]
     with pytest.raises(SettingError, match="is for imported models; set fine_tune"):
         transduce.train({**alone, "audio": {"features": "whisper"}}, tmp_path / "a")
-    lora = settings(base, tmp_path, lora={"rank": 2})
-    with pytest.raises(SettingError, match=r"fine_tune\.lora is not for an imported Whisper"):
+    lora = settings(base, tmp_path, lora={"rank": 2, "targets": ["encoder.*attention.*"]})
+    with pytest.raises(SettingError, match=r"every layer in fine_tune\.lora\.targets is frozen"):
         transduce.train(lora, tmp_path / "b")

@@ -512,12 +512,8 @@ def prepare_recognition(recipe: SpeechRecipe, run: Path) -> SpeechTraining:
             'audio.features = "whisper" is for imported models; set fine_tune.run to such a run, '
             'or audio.features = "fbank"'
         )
-    settings = {
-        "data.speeds": recipe.data.speeds != (1.0,),
-        "fine_tune.lora": recipe.fine_tune.lora is not None,
-    }
-    for name in (name for name, is_set in settings.items() if is_set):
-        raise SettingError(f"{name} is not for an imported Whisper; remove it")
+    if recipe.data.speeds != (1.0,):
+        raise SettingError("data.speeds is not for an imported Whisper; remove it")
     check_decoding(recipe.decoding, "speech")
     cache = cache_of(run)
     processes = recipe.training.threads or available_cores()

@@ -108,6 +108,7 @@ def start_from(model: nn.Module, base: BaseRun, run: Path, resuming: bool) -> Ad
     loaded, left_out = ({}, []) if resuming else _copy_base(model, base)
     named = dict(model.named_parameters(remove_duplicate=False))
     frozen = {id(named[name]) for name in _matching(config.freeze, named, "freeze")}
+    frozen |= {id(p) for p in named.values() if not p.requires_grad}  # by the task
     adapter = None
     trained = named
     if config.lora is not None:
@@ -163,7 +164,7 @@ def add_low_rank_updates(
             replaced[id(linear)] = LowRankLinear(linear, config)
     if not replaced:
         raise SettingError(
-            "fine_tune.freeze covers every layer in fine_tune.lora.targets; freeze fewer"
+            "every layer in fine_tune.lora.targets is frozen; name others, or freeze fewer"
         )
     _replace(model, replaced)
 

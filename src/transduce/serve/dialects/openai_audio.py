@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+import numpy as np
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
@@ -254,6 +255,8 @@ FORMS = {
 PLAIN = ("wav", "pcm")
 """Formats that need no library."""
 WAV_HEAD = 44
+COMMON_RATE = 24_000
+"""Samples a second that all formats take."""
 
 
 class Speeches:
@@ -306,8 +309,10 @@ def _speed(fields: Fields) -> float | None:
 
 
 def encoded_audio(speech: Speech, form: str) -> bytes:
-    """Bytes of a recording.  Raises RequestError 400 for a format that the rate rules out, or that
-    needs a library which is missing."""
+    """Bytes of a recording, at COMMON_RATE in a format that does not take its rate.
+
+    Raises RequestError 400 for a format that needs a library which is missing.
+    """
     if form in PLAIN:
         wav = speech.wav()
         return wav if form == "wav" else wav[WAV_HEAD:]
@@ -316,11 +321,13 @@ def encoded_audio(speech: Speech, form: str) -> bytes:
     except ImportError:
         message = needs_extra(f"response_format {form}", "speech")
         raise invalid(f"{message}; wav and pcm need nothing") from None
+    from transduce.speech.audio import resampled
+
     container, coding, _ = FORMS[form]
-    file = io.BytesIO()
-    try:
-        soundfile.write(file, speech.samples, speech.rate, format=container, subtype=coding)
-    except soundfile.SoundFileError:
-        rate = speech.rate
-        raise invalid(f"response_format {form} does not take {rate} samples a second") from None
-    return file.getvalue()
+    for rate in (speech.rate, COMMON_RATE):
+        blocks = [*resampled(iter([speech.samples]), speech.rate, rate)]
+        file = io.BytesIO()
+        with contextlib.suppress(soundfile.SoundFileError):
+            soundfile.write(file, np.concatenate(blocks), rate, format=container, subtype=coding)
+            return file.getvalue()
+    raise invalid(f"response_format {form} does not take {speech.rate} samples a second")
