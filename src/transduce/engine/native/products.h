@@ -293,7 +293,8 @@ static void kernel(const Linear& l, const PackedRows& x, int panel, float* y, in
     for (int j = 0; j < C; j++) {
       const float* from = weights + ((size_t)(j / 2) * groups + g) * PANEL + j % 2 * W;
       w[j] = load(from);
-      if (W == 16 || j % 2 == 0) __builtin_prefetch(from + 2048, 0, 2);  // a line, 8 KB ahead
+      const bool ahead = P != FLOAT32 || groups > 256;  // else the line is of a panel read meanwhile
+      if (ahead && (W == 16 || j % 2 == 0)) __builtin_prefetch(from + 2048, 0, 2);  // a line, 8 KB ahead
     }
 #pragma GCC unroll 16
     for (int i = 0; i < M; i++) {
