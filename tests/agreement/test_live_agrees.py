@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -17,6 +19,7 @@ from helpers.random_translator import random_translator
 from helpers.tiny_run import stack, training, write_tsv
 from transduce.decoding.hypotheses import length_penalty
 from transduce.decoding.options import DecodingOptions
+from transduce.decoding.shortlist import Shortlist
 from transduce.errors import SettingError
 from transduce.explain.knock_out import explain_without
 from transduce.explain.page_tokenizers import tokenizer_facts
@@ -74,6 +77,16 @@ SHAPES: dict[str, dict[str, Any]] = {
         "decoder": {"positions": "sinusoidal", "n_heads": 1},
         "d_model": 15,
     },
+    "SSRU of Marian's students": {
+        "encoder": {"positions": "sinusoidal-marian"},
+        "decoder": {"kind": "ssru", "n_heads": 2, "d_ff": 24, "activation": "silu"},
+        "output_bias": True,
+    },
+    "SSRU of three layers without positions": {
+        "encoder": {**PRE, "positions": "rotary"},
+        "decoder": {"kind": "ssru", "n_layers": 3, "n_heads": 4, "d_ff": 8, "positions": "none"},
+        "decoding": {"beam_size": 3},
+    },
     "untrained, ends at the greatest length": {
         "trained": False,
         "decoding": {"max_length_ratio": 1.0, "max_length_extra": 0, "stop": "present"},
@@ -89,6 +102,30 @@ def test_every_number_of_a_translation(name: str, tmp_path: Path) -> None:
     shown = live_explanations(tmp_path, model, texts)
     for text, computed in zip(texts, shown, strict=True):
         assert differences(explain_translation(translator, text), computed) == []
+
+
+@pytest.mark.parametrize("joint", [True, False])
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_a_shortlist_is_followed(beam_size: int, joint: bool, tmp_path: Path) -> None:
+    plain = random_translator(decoder={"kind": "ssru"}, decoding={"beam_size": beam_size})
+    (answer,) = plain.translate([TEXT])
+    written = plain.target.encode(" ".join(answer.tokens))
+    size, rng = plain.target.size, np.random.default_rng(0)
+    likely = rng.integers(-1, size, (size, 2))
+    likely[np.isin(likely, written)] = -1
+    shortlist = Shortlist(likely, np.array([4]), joint, size)
+    search = replace(plain.steps, shortlist=shortlist)
+    options = replace(plain.options, shortlist=True)
+    translator = replace(plain, backend=search, options=options)
+    ids = translator.source.encode(TEXT)
+    assert not {*written} <= {*shortlist.of(ids)}
+    texts = [(TEXT,), ("w7",), ("unknown w2 w2",), (" ",)]
+    shown = live_explanations(tmp_path, live_of(translator, ""), texts)
+    for text, computed in zip(texts, shown, strict=True):
+        assert differences(explain_translation(translator, text), computed) == []
+    rival = next(id for id in range(4, size) if id not in shortlist.of(ids))
+    (forced,) = live_explanations(tmp_path, live_of(translator, ""), [(TEXT,)], forced=[rival])
+    assert forced["steps"][0]["written"] == translator.target.tokens([rival])[0]
 
 
 @pytest.mark.parametrize("beam_size", [1, 3])
@@ -243,12 +280,9 @@ def test_tokenizers(config: TokenizerConfig, tmp_path: Path) -> None:
 
 
 def test_what_the_page_cannot_compute_is_named() -> None:
-    for side, stacks in {
-        "encoder": ({"kind": "bytenet"}, {"kind": "bytenet"}),
-        "decoder": ({}, {"kind": "ssru"}),
-    }.items():
-        with pytest.raises(SettingError, match=rf"no stack of kind .*\(model\.{side}\.kind\)"):
-            live_of(random_translator(*stacks, trained=False), "")
+    bytenet = random_translator({"kind": "bytenet"}, {"kind": "bytenet"}, trained=False)
+    with pytest.raises(SettingError, match=r"no stack of kind .*\(model\.encoder\.kind\)"):
+        live_of(bytenet, "")
     beam = random_translator(decoding={"no_repeat_ngram": 3})
     with pytest.raises(SettingError, match=r"decoding\.no_repeat_ngram = 3"):
         live_of(beam, "")

@@ -57,13 +57,21 @@ process.stdout.write(JSON.stringify({ written, logits: patches.map(logits), path
 """
 
 
-def random_patch(rng: random.Random, lengths: dict[str, int]) -> tuple[Patch, dict[str, Any]]:
-    """A patch in Python and in the page, of a module or of a head of width 8."""
+def random_patch(
+    rng: random.Random, lengths: dict[str, int], recurs: bool
+) -> tuple[Patch, dict[str, Any]]:
+    """A patch in Python and in the page, of a module or of a head of width 8.
+
+    recurs: True for an SSRU decoder.
+    """
     side = rng.choice(list(lengths))
     layer = f"{side}.layers.{rng.randrange(2)}"
     kinds = ["self_attention", "feed_forward", *(["cross_attention"] * (side == "decoder"))]
+    names = [f"{side}.embedding_norm", layer]
+    if recurs and side == "decoder":
+        kinds, names = ["cross_attention", "feed_forward"], [layer, f"{layer}.recurrence"]
     kind, position = rng.choice(kinds), rng.randrange(lengths[side])
-    name = rng.choice([f"{side}.embedding_norm", layer, f"{layer}.{kind}"])
+    name = rng.choice([*names, f"{layer}.{kind}"])
     if rng.random() < 0.3:
         attention, head = f"{layer}.{rng.choice(kinds[::2])}", rng.randrange(2)
         numbers = [rng.gauss(0, 1) for _ in range(8)]
@@ -78,15 +86,17 @@ def random_patch(rng: random.Random, lengths: dict[str, int]) -> tuple[Patch, di
 
 @pytest.mark.system
 @needs_node
-@pytest.mark.parametrize("order", ["pre", "post"])
+@pytest.mark.parametrize("order", ["pre", "post", "ssru"])
 def test_patches_change_the_logits_alike(order: str, tmp_path: Path) -> None:
     stack = {"norm_order": order, "positions": "rotary" if order == "pre" else "sinusoidal"}
-    translator = random_translator(stack, stack)
+    ssru = {"kind": "ssru", "n_heads": 2, "d_ff": 24}
+    stacks = ({}, ssru) if order == "ssru" else (stack, stack)
+    translator = random_translator(*stacks)
     model, rng = translator.model, random.Random(1)
     ids, written = translator.source.encode(TEXT), [5, 7, 6, EOS]
     read = [BOS, *written[:-1]]
     patches = [
-        random_patch(rng, {"encoder": len(ids) + 1, "decoder": len(read)})
+        random_patch(rng, {"encoder": len(ids) + 1, "decoder": len(read)}, order == "ssru")
         for _ in range(PATCHES // 2)
     ]
     facts = live_of(translator, "").packed("float32")

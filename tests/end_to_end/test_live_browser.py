@@ -366,3 +366,19 @@ def test_shares_of_a_step_add_up(show: OpenPage) -> None:
     whole = sum(map(sum, parts)) + credit["biases"]
     assert whole == pytest.approx(credit["difference"], abs=1e-4)
     assert page.locator(".share").count() > 2
+
+
+@pytest.mark.parametrize(
+    ("at", "shown"),
+    [
+        ("tab=figure", "Recurrent layers"),
+        ("tab=heads&att=3", "Leave this head out"),
+        ("tab=steps&outLayers=decoder.layers.0", "exact shares"),
+        ("tab=lab&module=decoder.layers.0.recurrence", "decoder · layer 1 · Recurrence"),
+    ],
+)
+def test_screens_of_an_ssru_decoder(show: OpenPage, at: str, shown: str) -> None:
+    translator = random_translator(decoder={"kind": "ssru", "n_heads": 2, "d_ff": 24})
+    example = explain_translation(translator, (TEXT,)).packed()
+    page = show(at, page_of([example], live_of(translator, "run").packed("float32")))
+    assert shown in page.inner_text("#view")

@@ -288,7 +288,7 @@ class DecodingOptions:
     seed: Annotated[Natural, SAMPLED] = 0
     """Random seed of sampling."""
     shortlist: Annotated[
-        bool, Facts("translation", native=True, exports=Exports(bergamot=True))
+        bool, Facts("translation", page=True, native=True, exports=Exports(bergamot=True))
     ] = False
     """Restrict the output vocabulary to the run's vocabulary shortlist.  For translation."""
     batch_tokens: Annotated[Count, Facts(native=True, decisive=False, group=MACHINE)] = 4096

@@ -5,10 +5,11 @@ The page's own forward pass (`static/forward.js`) reads them.
 
 import base64
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from transduce.errors import SettingError
@@ -19,6 +20,7 @@ from transduce.nn.stack_configs import (
     MemoryConfig,
     RecurrentDecoderConfig,
     RecurrentEncoderConfig,
+    SsruDecoderConfig,
     TextCnnConfig,
     TransformerConfig,
     head_width,
@@ -28,20 +30,24 @@ from transduce.settings.sections import outside, to_dict
 Precision = Literal["int8", "float32"]
 """Numbers of matrices in a page; vectors are float32 in both."""
 GREATEST = 127
+INTEGERS = {torch.int16: "int16", torch.int32: "int32"}
+"""Kinds of tables of ids, which are never rounded."""
 MOST_PARAMETERS = 130_000_000
 """Parameters of a model in a page, 1.4 bytes each."""
 
 
 @dataclass(frozen=True)
 class LiveModel:
-    """Facts of a run, as JSON has them, and its network.  The names are those of the page."""
+    """Facts of a run, as JSON has them, its network and other tensors.  The names are those of the
+    page."""
 
     facts: Mapping[str, Any]
     network: nn.Module
+    others: Mapping[str, Tensor] = field(default_factory=dict)
 
     def packed(self, precision: Precision = "int8") -> dict[str, Any]:
         """Plain data for a page."""
-        arrays, content = packed_arrays(self.network.state_dict(), precision)
+        arrays, content = packed_arrays({**self.network.state_dict(), **self.others}, precision)
         return {**self.facts, "arrays": arrays, "bytes": base64.b64encode(content).decode()}
 
 
@@ -67,7 +73,7 @@ def packed_arrays(
         if address not in offsets:
             content += bytes(-len(content) % 4)
             is_rounded = tensor.dim() > 1 and address not in wide
-            kind = precision if is_rounded else "float32"
+            kind = INTEGERS.get(tensor.dtype, precision if is_rounded else "float32")
             by = rounded.get(address) if precision == "int8" else None
             if by is not None:
                 offsets[address] = "levels", len(content)
@@ -76,12 +82,15 @@ def packed_arrays(
                 index.append((name, list(tensor.shape), *offsets[address]))
                 continue
             offsets[address] = kind, len(content)
-            content += _bytes_of(tensor.detach().float().cpu().numpy(), kind)
+            content += _bytes_of(tensor.detach().cpu(), kind)
         index.append((name, list(tensor.shape), *offsets[address]))
     return index, bytes(content)
 
 
-def _bytes_of(array: Any, kind: str) -> bytes:
+def _bytes_of(tensor: Tensor, kind: str) -> bytes:
+    if kind in INTEGERS.values():
+        return bytes(tensor.contiguous().numpy().data)
+    array: Any = tensor.float().numpy()
     if kind == "float32":
         return bytes(np.ascontiguousarray(array, "<f4").data)
     array = array.reshape(len(array), -1)
@@ -127,7 +136,12 @@ def stack_facts(side: str, config: Any, d_model: int, looks: bool = True) -> dic
     for a decoder over a memory.
     """
     if not isinstance(config, TransformerConfig):
-        return {"n_heads": 0, "d_head": 0, "positions": "none", **_other_facts(side, config, looks)}
+        return {
+            "n_heads": 0,
+            "d_head": 0,
+            "positions": "none",
+            **_other_facts(side, config, d_model, looks),
+        }
     check_settings(config, f"model.{side}", IN_STACKS)
     slopes = None
     if config.positions == "alibi":
@@ -146,7 +160,7 @@ def stack_facts(side: str, config: Any, d_model: int, looks: bool = True) -> dic
     }
 
 
-def _other_facts(side: str, config: Any, looks: bool) -> dict[str, Any]:
+def _other_facts(side: str, config: Any, d_model: int, looks: bool) -> dict[str, Any]:
     """The same of a stack without layers of a Transformer."""
     facts = {name: setting for name, setting in to_dict(config).items() if name != "dropout"}
     match config:
@@ -166,6 +180,10 @@ def _other_facts(side: str, config: Any, looks: bool) -> dict[str, Any]:
             return {**facts, **PRE_NORM, "dilations": steps}
         case ConvolutionDecoderConfig():
             return {**facts, **PRE_NORM, "n_heads": int(looks)}
+        case SsruDecoderConfig():
+            check_settings(config, f"model.{side}", IN_STACKS)
+            width = {"d_head": d_model // config.n_heads, "n_heads": config.n_heads * int(looks)}
+            return {**facts, **width, "norm_order": "post", "epsilon": config.norm_epsilon}
         case MemoryConfig():
             return {**facts, "n_layers": config.hops, "n_heads": 1, "epsilon": NORM_EPSILON}
     raise SettingError(

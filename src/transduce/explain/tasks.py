@@ -63,7 +63,7 @@ def live_translation(translator: Any, name: str) -> LiveModel:
     tokenizers = [translator.source]
     if translator.target is not translator.source:
         tokenizers.append(translator.target)
-    return live_model(
+    model = live_model(
         translator,
         name,
         ("encoder", "decoder"),
@@ -71,6 +71,15 @@ def live_translation(translator: Any, name: str) -> LiveModel:
         decoding=_decoding(translator.options),
         max_source_length=translator.config.max_source_length,
         max_target_length=translator.config.max_target_length,
+    )
+    shortlist = translator.steps.shortlist
+    if not translator.options.shortlist or shortlist is None:
+        return model
+    dtype = torch.int16 if shortlist.size <= 1 << 15 else torch.int32
+    parts = {"likely": shortlist.rows(), "frequent": shortlist.frequent.tolist()}
+    tables = {f"shortlist.{name}": torch.tensor(part, dtype=dtype) for name, part in parts.items()}
+    return replace(
+        model, facts={**model.facts, "shortlist": {"joint": shortlist.joint}}, others=tables
     )
 
 

@@ -163,6 +163,7 @@ function leftOut() {
 // Parts of the architecture that each kind of stack has.
 const PARTS_OF = {
   transformer: Object.keys(PARTS),
+  ssru: ["scale", "positions", "residual", "norm", "softmax"],
   recurrent: ["softmax"],
   convolution: ["scale", "positions", "residual", "norm", "softmax"],
   "memory-network": ["scale", "norm", "softmax"],

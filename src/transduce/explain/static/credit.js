@@ -86,6 +86,7 @@ class Credit {
         cross_attention: (g, sublayer) => this.crossAttention(g, sublayer, stack),
         self_attention: (g, sublayer) =>
           this.linear(this.values(g, sublayer, stack), `${sublayer}.query_key_value`, 2 * stack.n_heads * stack.d_head),
+        recurrence: (g, sublayer) => this.recurrence(g, sublayer),
       };
       for (const [kind, sublayer] of Object.entries(back))
         if (recording.outputs[`${name}.${kind}`])
@@ -111,7 +112,9 @@ class Credit {
     const { outputs } = this.recording,
       { straight } = this,
       mixed = outputs[`${name}.heads.mixed`];
-    this.writes[name] = summed(straight, outputs[name]);
+    const rectified = (vectors) => vectors.map((cell) => cell.map(ACTIVATIONS.relu)),
+      written = name.endsWith(".recurrence") ? rectified(outputs[name]) : outputs[name];
+    this.writes[name] = summed(straight, written);
     if (!mixed) return;
     const { biases } = this,
       inner = this.linear(straight, `${name}.output`);
@@ -134,7 +137,7 @@ class Credit {
     for (let r = 0; r < shape[0]; r++)
       for (let c = from; c < from + d_head; c++) x[r] += numbers[r * shape[1] + c] * mixed[c];
     const sublayers = Array.from({ length: n_layers }, (_, l) =>
-      ["self_attention", "cross_attention", "feed_forward"].map((kind) => `decoder.layers.${l}.${kind}`),
+      ["self_attention", "recurrence", "cross_attention", "feed_forward"].map((kind) => `decoder.layers.${l}.${kind}`),
     ).flat();
     const norms = norm_order === "pre" ? [] : sublayers.slice(sublayers.indexOf(name)).map((of) => `${of}_residual.norm`);
     for (const norm of [...norms, "decoder.norm"]) {
@@ -186,6 +189,19 @@ class Credit {
       this.biases += dot(g, bias);
       return back(g, t);
     });
+  }
+  // The cells of an SSRU, with its gates held: the gradient of each comes from its output and from the next cell.
+  recurrence(gradient, name) {
+    const { outputs } = this.recording,
+      cells = outputs[name],
+      gates = outputs[`${name}.forget`].map((vector) => vector.map(sigmoid)),
+      back = gradient.map((g, t) => g && g.map((v, c) => (cells[t][c] > 0 ? v : 0)));
+    for (let t = back.length - 1; t > 0; t--)
+      if (back[t]) back[t - 1] = back[t].map((v, c) => (back[t - 1]?.[c] ?? 0) + v * gates[t][c]);
+    return this.linear(
+      back.map((g, t) => g && g.map((v, c) => v * (1 - gates[t][c]))),
+      `${name}.candidate`,
+    );
   }
   feedForward(gradient, name, { activation, d_ff }) {
     const { outputs } = this.recording,

@@ -55,7 +55,7 @@ function drawnFrom(logProbs, { temperature, top_k, top_p, min_p }) {
 
 // step: hypotheses -> logits of the next token of each, whose `state` moves on.
 // options: of decoding, with `limit`, `least` (tokens), `forbidden` (ids), `forced` (ids at the beginning),
-// `ended` (ids -> true where a text stops) and `random` (step -> a number from [0, 1)).
+// `within` (a Set of the only ids there are; null for all), `ended` (ids -> true where a text stops) and `random` (step -> a number from [0, 1)).
 class Search {
   constructor(step, state, options, names) {
     this.step = step;
@@ -75,10 +75,11 @@ class Search {
   }
   advance() {
     const length = this.active[0].ids.length,
-      { limit, free_end } = this.options,
+      { limit, free_end, within } = this.options,
       full = length >= limit;
     const logits = full && free_end && length ? null : this.step(this.active);
-    const raw = this.active.map((_, k) => (logits ? logSoftmax(logits[k]) : null)),
+    const listed = (row) => (within ? row.map((v, id) => (within.has(id) ? v : DEAD)) : row),
+      raw = this.active.map((_, k) => (logits ? logSoftmax(listed(logits[k])) : null)),
       allowed = raw.map((row) => this.allowed(row, length, full));
     const candidates = this.options.method === "beam" ? this.beam(allowed) : this.drawn(allowed, length);
     const ends = (c) => c.id === EOS,

@@ -104,6 +104,7 @@ class LiveModel {
       limit: Math.min(most, facts.max_target_length ?? most),
       least: Math.max(lengths.min_length, Math.trunc(encoded.length * lengths.min_length_ratio)),
       forbidden: [BOS, PAD],
+      within: this.shortlisted(ids, settings.forced ?? []),
     });
     const written = search.run()?.ids ?? [],
       alike = source instanceof ListedTokenizer && source.facts.kind === target.facts.kind,
@@ -127,6 +128,16 @@ class LiveModel {
       vectors: memory.context ? { context: memory.context } : {},
       ...this.pass(recording, roles, shown, { encoder: "source", decoder: "read" }, again),
     };
+  }
+
+  // The only ids of a translation, where the run has a shortlist: those of its source, and those that are forced.
+  shortlisted(source, forced) {
+    const { facts, network } = this;
+    if (!facts.shortlist) return null;
+    const ids = [...source, EOS],
+      likely = ids.flatMap((id) => [...network.row("shortlist.likely", id)]),
+      frequent = network.arrays["shortlist.frequent"].numbers;
+    return new Set([...SPECIAL.keys(), ...frequent, ...likely, ...(facts.shortlist.joint ? ids : []), ...forced]);
   }
 
   continuation(bare, [text], settings) {
@@ -387,7 +398,9 @@ class LiveModel {
       waves = wavesOf(stack, this.network.arrays[`${side}.positions.table.weight`], d_model),
       positions = stack.positions.startsWith("sinusoidal") ? "sinusoidal" : stack.positions,
       sizes = { n_layers, d_model, n_heads, d_head, pre_norm: norm_order === "pre" };
-    return { sequence, kind: stack.kind, ...sizes, context: stack.context ?? "", positions, waves };
+    // An SSRU is shown as the recurrent stack that it is.
+    const recurs = stack.kind === "ssru" ? { kind: "recurrent", d_head: 0 } : {};
+    return { sequence, kind: stack.kind, ...sizes, ...recurs, context: stack.context ?? "", positions, waves };
   }
   // Shapes of outputs, of the first layer alone where there are several; a module that is shared has its first name.
   shapes(recording) {

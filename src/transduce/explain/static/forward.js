@@ -2,6 +2,7 @@
 // A sequence is an array of vectors, one Float32Array for each position.  Modules have their names of PyTorch.
 
 const float32 = (n) => new Float32Array(n);
+const INTEGERS = { int16: Int16Array, int32: Int32Array };
 // Numbers of a matrix of int8 stand behind one scale for each row; arrays of one offset are tied.
 function unpackedArrays(index, bytes) {
   const arrays = {},
@@ -9,6 +10,7 @@ function unpackedArrays(index, bytes) {
     floats = (at, n) => new Float32Array(bytes.slice(at, at + 4 * n).buffer);
   const unpacked = (shape, kind, at) => {
     const size = shape.reduce((a, b) => a * b, 1);
+    if (INTEGERS[kind]) return new INTEGERS[kind](bytes.slice(at, at + INTEGERS[kind].BYTES_PER_ELEMENT * size).buffer);
     if (kind !== "int8") return floats(at, size);
     const [rows] = shape,
       columns = size / rows,
@@ -117,7 +119,7 @@ function rotated(vector, position, d) {
   return turned;
 }
 
-// Keys and values that a decoder has read, by layer: its cache.
+// Keys and values that a decoder has read, by layer: its cache.  Of an SSRU a cell, which is replaced.
 class DecoderState {
   constructor(layers) {
     this.length = 0;
@@ -127,7 +129,7 @@ class DecoderState {
     return new DecoderState(Array.from({ length: count }, () => ({ keys: [], values: [] })));
   }
   copy() {
-    const copied = this.layers.map(({ keys, values }) => ({ keys: [...keys], values: [...values] })),
+    const copied = this.layers.map((layer) => ({ ...layer, keys: [...layer.keys], values: [...layer.values] })),
       state = new DecoderState(copied);
     state.length = this.length;
     return state;
@@ -158,8 +160,9 @@ class Transformer {
     }
     this.at = null;
   }
+  // Transformers, with self-attention or an SSRU.
   isTransformer() {
-    return Object.values(this.stacks).every(({ kind }) => kind === "transformer");
+    return Object.values(this.stacks).every(({ kind }) => !STACKS[kind]);
   }
   leaves(part) {
     return this.without.parts.has(part);
@@ -286,6 +289,13 @@ class Transformer {
       views = remember(ofHeads("key", turned(part(1))), ofHeads("value", part(2)));
     return this.attend(queries, views, name, stack, at);
   }
+  // SSRU: c ← f ∘ c + (1 - f) ∘ W x; its layer adds max(0, c).  `remember` takes in a function of the cell before.
+  recurrence(x, name, remember) {
+    const candidates = this.linear(x, `${name}.candidate`),
+      gates = this.linear(x, `${name}.forget`).map((vector) => vector.map(sigmoid)),
+      step = (i) => (cell) => gates[i].map((f, c) => f * (cell?.[c] ?? 0) + (1 - f) * candidates[i][c]);
+    return this.note(name, remember(x.map((_, i) => step(i)))).map((cell) => cell.map(ACTIVATIONS.relu));
+  }
   feedForward(x, name, { activation, d_ff }) {
     let inner;
     if (activation === "swiglu")
@@ -300,10 +310,13 @@ class Transformer {
     const stack = this.stacks[side],
       name = `${side}.layers.${l}`;
     if (!this.without.layers.has(name)) {
-      const self = `${name}.self_attention`,
+      const recurs = stack.kind === "ssru",
+        self = `${name}.${recurs ? "recurrence" : "self_attention"}`,
         cross = `${name}.cross_attention`,
         forward = `${name}.feed_forward`;
-      x = this.residual(x, self, stack, (v) => this.selfAttention(v, self, stack, at, remember));
+      x = this.residual(x, self, stack, (v) =>
+        recurs ? this.recurrence(v, self, remember) : this.selfAttention(v, self, stack, at, remember),
+      );
       if (memory)
         x = this.residual(x, cross, stack, (v) =>
           this.attend(
@@ -322,10 +335,14 @@ class Transformer {
 
   // Embeddings, times √m if scaled, plus segments and positions.
   embedded(side, ids, at, segments) {
-    const front = side === "decoder" && this.stacks.encoder ? "target_front_end" : "front_end";
+    const front = side === "decoder" && this.stacks.encoder ? "target_front_end" : "front_end",
+      blank = this.stacks[side].kind === "ssru"; // it begins with zeros, whatever the token
     const looked = this.note(
       `${front}.embedding`,
-      ids.map((id) => this.row(`${front}.embedding.weight`, id)),
+      ids.map((id, t) => {
+        const row = this.row(`${front}.embedding.weight`, id);
+        return blank && at[t] === 0 ? float32(row.length) : row;
+      }),
     );
     let x = looked.map((vector) => vector.map((v) => v * this.scale));
     if (this.arrays[`${front}.segments.weight`]) {
@@ -375,7 +392,7 @@ class Transformer {
   // Keys and values of a memory for the cross-attention of each layer, made once.
   project(memory) {
     const stack = this.stacks.decoder;
-    if (stack.kind !== "transformer") return STACKS[stack.kind].project(this, memory, stack);
+    if (STACKS[stack.kind]) return STACKS[stack.kind].project(this, memory, stack);
     const width = stack.n_heads * stack.d_head;
     return Array.from({ length: stack.n_layers }, (_, l) => {
       const both = this.linear(memory, `decoder.layers.${l}.cross_attention.key_value`),
@@ -394,7 +411,7 @@ class Transformer {
   }
   start() {
     const { kind, n_layers } = this.stacks.decoder;
-    return kind === "transformer" ? DecoderState.empty(n_layers) : new StepState();
+    return STACKS[kind] ? new StepState() : DecoderState.empty(n_layers);
   }
   // Outputs for tokens, each read after all that its state holds; the states move on.
   // Several tokens of one state are a text, one token for each of several states a step of a search.
@@ -404,22 +421,23 @@ class Transformer {
       unmasked = this.leaves("mask");
     this.at = at;
     let x = this.embedded("decoder", ids, at);
-    if (stack.kind !== "transformer") {
+    if (STACKS[stack.kind]) {
       x = this.note("decoder", STACKS[stack.kind].decode(this, x, states, memory, stack));
       this.at = null;
       return x;
     }
     for (let l = 0; l < stack.n_layers; l++) {
-      const remember = (keys, values) => {
+      const cells = (steps) => steps.map((step, i) => (states[i].layers[l].cell = step(states[i].layers[l].cell)));
+      const cache = (keys, values) => {
         keys.forEach((key, i) => {
           states[i].layers[l].keys.push(key);
           states[i].layers[l].values.push(values[i]);
         });
         return states.map((state, i) => ({ ...state.layers[l], n: unmasked ? state.length : at[i] + 1 }));
       };
-      x = this.layer(x, "decoder", l, at, remember, memory);
+      x = this.layer(x, "decoder", l, at, stack.kind === "ssru" ? cells : cache, memory);
     }
-    const output = this.note("decoder", this.norm(x, "decoder.norm", stack.epsilon));
+    const output = this.note("decoder", stack.kind === "ssru" ? x : this.norm(x, "decoder.norm", stack.epsilon));
     this.at = null;
     return output;
   }

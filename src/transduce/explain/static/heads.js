@@ -138,8 +138,8 @@ function thumb(x, att, head) {
   return act(`thumb${att}.${head}`, [picture, el("span", {}, title)], choose, { ...attrs, ...label });
 }
 // Leaves a head out of a model in the page, or puts it back.
-// Layers and heads of a Transformer alone can be left out.
-const hasHeads = ({ name }) => D.stacks[name.split(".")[0]].kind === "transformer";
+// Layers and heads of Transformers and SSRU decoders alone can be left out.
+const hasHeads = ({ name }) => transduce.facts.stacks[name.split(".")[0]].d_head > 0;
 function headSwitch(name) {
   const out = live.isOut("outHeads", name),
     attributes = {

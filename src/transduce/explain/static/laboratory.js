@@ -70,7 +70,7 @@ function patchName(text) {
 }
 function moduleName(module) {
   const [side, , layer, kind] = module.split("."),
-    words = { self_attention: side === "encoder" ? "selfAttention" : "maskedSelf", cross_attention: "crossAttention", feed_forward: "feedForward" },
+    words = { self_attention: side === "encoder" ? "selfAttention" : "maskedSelf", recurrence: "recurrence", cross_attention: "crossAttention", feed_forward: "feedForward" },
     last = module.split(".").at(-1),
     [of, vector] = module.split(".heads.");
   if (vector) return `${headsName(of)} ${{ query: "q", key: "k", value: "v", mixed: t("way_mixed") }[vector]}`;
@@ -90,9 +90,10 @@ function addPatch(text) {
 function modulesOf(side) {
   const stack = transduce.facts.stacks[side];
   if (!stack) return [];
-  const kinds = ["self_attention", ...(side === "decoder" && transduce.facts.stacks.encoder ? ["cross_attention"] : []), "feed_forward"],
+  const recurs = stack.kind === "ssru",
+    kinds = [recurs ? "recurrence" : "self_attention", ...(side === "decoder" && transduce.facts.stacks.encoder ? ["cross_attention"] : []), "feed_forward"],
     layers = Array.from({ length: stack.n_layers }, (_, l) => `${side}.layers.${l}`);
-  return [`${side}.embedding_norm`, ...layers.flatMap((layer) => [...kinds.map((kind) => `${layer}.${kind}`), layer])];
+  return [...(recurs ? [] : [`${side}.embedding_norm`]), ...layers.flatMap((layer) => [...kinds.map((kind) => `${layer}.${kind}`), layer])];
 }
 const tokensAt = (explanation, module) => {
   const encoder = module.startsWith("encoder"),

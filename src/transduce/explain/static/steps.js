@@ -167,7 +167,7 @@ function stepAttention() {
   if (!heads.length) return null;
   const title = t(cross.length ? "cross" : "decoderSelf"),
     columns = seq(shown[0].columns);
-  if (D.stacks.decoder.kind === "recurrent") {
+  if (D.stacks.decoder.context) {
     const [a] = heads[0],
       choose = (r) => set({ step: r });
     const map = heat((r, c) => weightsOf(a)(0, r, c), seq("written"), columns, {

@@ -21,7 +21,7 @@ function ruleOf(module) {
   if (module.endsWith("_attention")) return "head concat";
   if (module.endsWith("feed_forward"))
     return ["relu", "swiglu"].includes(stack.activation) ? stack.activation : "feedForward";
-  if (stack && module === side && stack.kind !== "transformer") return stack.kind;
+  if (stack && module === side && !["transformer", "ssru"].includes(stack.kind)) return stack.kind;
   return module.startsWith("head") ? "probabilities" : "norm";
 }
 const tokensOf = (module) => seq(sequenceOf(module));
@@ -107,7 +107,7 @@ function wayOf(name, i, rows, query) {
     stack = transduce.facts.stacks[side],
     pre = stack.norm_order === "pre",
     below = Number(parts[2]) ? `${side}.layers.${parts[2] - 1}` : `${side}.embedding_norm`,
-    unnormed = name.endsWith("cross_attention") ? `${layer}.self_attention_residual` : below;
+    unnormed = name.endsWith("cross_attention") ? `${layer}.${stack.kind === "ssru" ? "recurrence" : "self_attention"}_residual` : below;
   const vector = (module) => {
     const vectors = outputs[module];
     return vectors?.[i + vectors.length - rows];
