@@ -20,7 +20,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from transduce.errors import TransduceError
-from transduce.serve.calls import Call, RequestError, fault_of, invalid, watched
+from transduce.serve.calls import SHORTER_TEXTS, Call, RequestError, fault_of, invalid, watched
 from transduce.serve.requests import Fields
 from transduce.serve.service import Service
 
@@ -121,17 +121,19 @@ def streamed(
     service: Service,
     events: Callable[[Call], AsyncIterator[str]],
     error: Callable[[int, str, str], Any],
+    remedy: str = SHORTER_TEXTS,
 ) -> StreamingResponse:
     """The answer to a request in events; a fault is the last event.
 
-    error: shape of the dialect's errors, of (status, message, kind).
+    error: shape of the dialect's errors, of (status, message, kind).  remedy: of an answer that
+    takes too long.
     """
 
     def event_of(fault: RequestError) -> str:
         return event(error(fault.status, fault.message, fault.kind))
 
     async def answered() -> AsyncIterator[str]:
-        async with watched(request, service.settings.timeout) as call:
+        async with watched(request, service.settings.timeout, remedy) as call:
             try:
                 async for text in events(call):
                     yield text

@@ -7,6 +7,7 @@ import io
 import math
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -108,7 +109,8 @@ class Transcriptions:
                 raise invalid("diarized_json needs a server with --speakers ENCODER")
             order = replace(order, recording=order.recording._replace(speakers=encoder))
         if order.stream:
-            return streamed(request, service, lambda call: self._events(order, call), error)
+            events = partial(self._events, order)
+            return streamed(request, service, events, error, SHORTER_RECORDING)
         segments: list[Segment] = []
         seconds = 0.0
         async with watched(request, service.settings.timeout, SHORTER_RECORDING) as call:
