@@ -163,6 +163,21 @@ def test_the_shown_divisor_is_that_of_the_search(options: dict[str, Any], tmp_pa
     assert run_node(tmp_path, script) == pytest.approx(expected)
 
 
+def test_levels_that_came_in_int8_are_exact(tmp_path: Path) -> None:
+    translator = random_translator(decoder={"kind": "ssru"})
+    network: Any = translator.model
+    divisors = {}
+    with torch.no_grad():
+        for name, parameter in network.named_parameters():
+            if parameter.dim() == 2:
+                divisors[name] = 127 / (parameter.abs().amax(1) * 1.1)
+                levels = (parameter * divisors[name][:, None]).round()
+                parameter.copy_(levels / divisors[name][:, None])
+    model = replace(live_of(translator, ""), divisors=divisors)
+    (shown,) = live_explanations(tmp_path, model, [(TEXT,)], "int8")
+    assert differences(explain_translation(translator, (TEXT,)), shown) == []
+
+
 def test_int8_is_near(tmp_path: Path) -> None:
     translator = random_translator(d_model=64)
     model = live_of(translator, "")

@@ -74,8 +74,11 @@ class ExplainCalls(LoadedRun):
             raise SettingError(
                 f"a live page does not compute the task {self.recipe.task!r}; leave out --live"
             )
+        from transduce.training.weights import read_divisors
+
         run = self.in_pytorch
-        return live(run._decoding_with(run._decoding(options, {})), self.path.resolve().name)
+        model = live(run._decoding_with(run._decoding(options, {})), self.path.resolve().name)
+        return dataclasses.replace(model, divisors=read_divisors(self.path / "weights.safetensors"))
 
     def _decoding_with(self, options: DecodingOptions | None) -> Any:
         """The predictor with other options.  Raises SettingError where nothing is decoded."""

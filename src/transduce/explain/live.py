@@ -38,16 +38,18 @@ MOST_PARAMETERS = 130_000_000
 
 @dataclass(frozen=True)
 class LiveModel:
-    """Facts of a run, as JSON has them, its network and other tensors.  The names are those of the
-    page."""
+    """Facts of a run, as JSON has them, its network, other tensors, and divisors (rows,) of the
+    matrices that came in int8.  The names are those of the page."""
 
     facts: Mapping[str, Any]
     network: nn.Module
     others: Mapping[str, Tensor] = field(default_factory=dict)
+    divisors: Mapping[str, Tensor] = field(default_factory=dict)
 
     def packed(self, precision: Precision = "int8") -> dict[str, Any]:
         """Plain data for a page."""
-        arrays, content = packed_arrays({**self.network.state_dict(), **self.others}, precision)
+        tensors = {**self.network.state_dict(), **self.others}
+        arrays, content = packed_arrays(tensors, precision, divisors=self.divisors)
         return {**self.facts, "arrays": arrays, "bytes": base64.b64encode(content).decode()}
 
 
@@ -77,7 +79,7 @@ def packed_arrays(
             by = rounded.get(address) if precision == "int8" else None
             if by is not None:
                 offsets[address] = "levels", len(content)
-                levels = (tensor * by[:, None]).round().char()
+                levels = (tensor.detach().cpu() * by[:, None]).round().char()
                 content += bytes(by.numpy().data) + bytes(levels.contiguous().numpy().data)
                 index.append((name, list(tensor.shape), *offsets[address]))
                 continue

@@ -3,7 +3,7 @@
 
 const float32 = (n) => new Float32Array(n);
 const INTEGERS = { int16: Int16Array, int32: Int32Array };
-// Numbers of a matrix of int8 stand behind one scale for each row; arrays of one offset are tied.
+// Numbers of a matrix of int8 stand behind one scale for each row, those of "levels" behind one divisor; arrays of one offset are tied.
 function unpackedArrays(index, bytes) {
   const arrays = {},
     known = new Map(),
@@ -11,12 +11,13 @@ function unpackedArrays(index, bytes) {
   const unpacked = (shape, kind, at) => {
     const size = shape.reduce((a, b) => a * b, 1);
     if (INTEGERS[kind]) return new INTEGERS[kind](bytes.slice(at, at + INTEGERS[kind].BYTES_PER_ELEMENT * size).buffer);
-    if (kind !== "int8") return floats(at, size);
+    if (kind === "float32") return floats(at, size);
     const [rows] = shape,
       columns = size / rows,
       scales = floats(at, rows),
       levels = new Int8Array(bytes.buffer, bytes.byteOffset + at + 4 * rows, size),
       numbers = float32(size);
+    if (kind === "levels") scales.forEach((divisor, r) => (scales[r] = 1 / divisor));
     for (let r = 0, k = 0; r < rows; r++) for (const scale = scales[r], end = k + columns; k < end; k++) numbers[k] = levels[k] * scale;
     return numbers;
   };
