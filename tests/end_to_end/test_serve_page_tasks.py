@@ -36,7 +36,7 @@ def test_an_explanation_follows_its_options(show: Open, server: Served, de_en: P
     page, inside = explained(show)
     title = inside.locator("h1")
     expect(title).to_contain_text("Rot gehen.")
-    assert inside.get_by_role("tab").first.inner_text() == "1 逐步"
+    assert inside.get_by_role("tab").first.inner_text() == "1 图 1"
     for name in inside.get_by_role("tab").all():
         name.click()
     dialog = page.get_by_role("dialog")
@@ -69,7 +69,7 @@ def test_an_explanation_without_a_head_and_a_token(show: Open, server: Served) -
     page, inside = explained(show)
     expect(inside.locator("h1")).to_contain_text("Rot gehen.")
     dialog = page.get_by_role("dialog")
-    inside.get_by_role("tab").nth(1).click()
+    inside.get_by_role("tab", name="注意力头").click()
     inside.locator(".thumb").last.click()
     head = inside.locator(".big p .token").inner_text()
     assert re.fullmatch(r"decoder\.layers\.\d\.cross_attention:[2-9]", head)
@@ -82,7 +82,7 @@ def test_an_explanation_without_a_head_and_a_token(show: Open, server: Served) -
         [re.compile(r"^\S+$"), re.compile(f"without {re.escape(left_out)}$")]
     )
     inside.locator(".runs section").last.get_by_role("button").last.click()
-    expect(inside.get_by_role("tab", selected=True)).to_contain_text("逐步")
+    expect(inside.get_by_role("tab", selected=True)).to_contain_text("图 1")
 
 
 def test_a_faulty_explanation_is_one_line(server: Served) -> None:

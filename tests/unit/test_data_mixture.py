@@ -22,6 +22,13 @@ from transduce.text.tokenizer import BOS, EOS
 SEED = 5
 
 
+class Arrays(SimpleNamespace):
+    """Encoded pairs in memory."""
+
+    def __len__(self) -> int:
+        return len(self.source_offsets) - 1
+
+
 def corpus(n: int, first: int, dtype: Any = np.uint16) -> EncodedPairs:
     """`n` pairs of 1 to 7 tokens a side; the ids of pair i are `first` + i, on the target + 500."""
 
@@ -35,7 +42,7 @@ def corpus(n: int, first: int, dtype: Any = np.uint16) -> EncodedPairs:
     ids = first + np.arange(n)
     source, target = 1 + np.arange(n) % 7, 1 + np.arange(n) * 3 % 5
     made = {**side("source", source, ids), **side("target", target, ids + 500)}
-    return cast("EncodedPairs", SimpleNamespace(**made))
+    return cast("EncodedPairs", Arrays(**made))
 
 
 def epoch_of(batches: TokenBatches[PairBatch], epoch: int) -> list[PairBatch]:

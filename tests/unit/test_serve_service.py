@@ -365,6 +365,7 @@ def test_a_glossary_is_for_a_direct_pair_alone() -> None:
     over(Service(PIVOTED, load, ServeSettings(pivot=("en",))), scenario)
 
 
+@pytest.mark.system  # imports in a process
 def test_every_dialect_names_the_pivot(models: Path) -> None:
     shutil.copytree(CLASSIFICATION, models / "letters")
     settings = ServeSettings(pivot=("pt", "de"))

@@ -48,4 +48,4 @@ def for_torchrun(message: str | None) -> None:
         else:
             more = {"py_callstack": message, "timestamp": str(int(time.time()))}
             report = {"message": {"message": message, "extraInfo": more}}
-            Path(file).write_text(json.dumps(report), encoding="utf-8")
+            Path(file).write_text(json.dumps(report), encoding="utf-8", newline="\n")
