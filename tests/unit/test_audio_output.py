@@ -10,11 +10,12 @@ import torch
 
 from helpers.audio import noise, spoken, tone
 from transduce.errors import DataError
+from transduce.serve.dialects.openai_audio import FORMS, encoded_audio
 from transduce.speech import spoken as inversion
 from transduce.speech.audio import read_audio
 from transduce.speech.audio_files import wav_bytes, write_wav
 from transduce.speech.features import Mel
-from transduce.speech.spoken import invert
+from transduce.speech.spoken import Speech, invert
 
 FEATURES = Mel()
 
@@ -74,3 +75,12 @@ def test_long_speech_is_inverted_in_parts(monkeypatch: pytest.MonkeyPatch) -> No
         return float((again.exp() - frames.exp()).square().mean())
 
     assert error(parts) < 1.5 * error(whole)
+
+
+@pytest.mark.parametrize("form", sorted(FORMS))
+@pytest.mark.parametrize("rate", [22_050, 24_000])
+def test_an_empty_speech_has_empty_audio(form: str, rate: int) -> None:
+    pytest.importorskip("soundfile")
+    pytest.importorskip("soxr")
+    speech = Speech(torch.zeros(0, 80), Mel(rate), of_vocoder=np.zeros(0, np.float32))
+    assert len(encoded_audio(speech, form)) < 1000  # a head at most

@@ -150,7 +150,7 @@ def test_the_end_has_time_for_all_checkpoints_that_are_averaged() -> None:
     closing = []
     for count in (0, 2, 5):
         budget = Budget(TrainingConfig(minutes=1.0, average_last=count), 0.0)
-        budget.measured(progress, [0.5, 0.5])
+        budget.measured(progress)
         budget.pace = 0.5
         closing.append(budget.closing)
     assert closing == pytest.approx([8.5, 8.5 + 6 + 4, 8.5 + 6 + 10])

@@ -83,6 +83,12 @@ def make_directory(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
 
 
+def check_replaceable(path: Path, again: bool) -> None:
+    """Raise DataError if a file exists that is not to be replaced."""
+    if path.is_file() and not again:
+        raise DataError(f"{path} exists; --again replaces it")
+
+
 def check_not_read(output: str | None, *inputs: str | Path | None) -> None:
     """Raise SettingError if the output file is an input file."""
     if output is None or not Path(output).is_file():

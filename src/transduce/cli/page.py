@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from transduce.cli.options import Flag
-from transduce.cli.output import open_output, print_lines
-from transduce.errors import DataError
+from transduce.cli.output import check_replaceable, open_output, print_lines
 
 
 def page(file: Path, /, *, again: Flag = False) -> None:
@@ -23,8 +22,7 @@ def page(file: Path, /, *, again: Flag = False) -> None:
     again
         Replace an existing file. Default: it is kept, and the exit status is 1.
     """
-    if file.is_file() and not again:
-        raise DataError(f"{file} exists; --again replaces it")
+    check_replaceable(file, again)
     from transduce.making.learner_page import learner_page
 
     content = learner_page()

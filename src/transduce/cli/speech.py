@@ -22,7 +22,14 @@ from transduce.cli.options import (
     chosen_options,
     with_decoding,
 )
-from transduce.cli.output import STDOUT, Output, check_not_read, make_directory, open_output
+from transduce.cli.output import (
+    STDOUT,
+    Output,
+    check_not_read,
+    check_replaceable,
+    make_directory,
+    open_output,
+)
 from transduce.errors import DataError, InputError, SettingError, TransduceError
 from transduce.runs.arguments import has_torch
 from transduce.speech import MOST_SPEAKERS
@@ -328,8 +335,8 @@ def speak(
     """
     check_not_read(output, file)
     single = output == STDOUT or output.lower().endswith(ENDING)
-    if single and output != STDOUT and Path(output).is_file() and not again:
-        raise DataError(f"{output} exists; --again replaces it")
+    if single and output != STDOUT:
+        check_replaceable(Path(output), again)
     lines = LineReader(file)
     model = machine.without_engine("speak").load(run)
     chosen: Any = model.synthesiser.speaking(speed, speaker)

@@ -149,10 +149,19 @@ def _cell_counts(pairs: MixedPairs, backward: bool) -> Ints:
 
 
 def _lexicon_chunks(pairs: MixedPairs, rows: Ints, backward: bool) -> Iterator[Ints]:
-    filled = np.cumsum(_cell_counts(pairs, backward)[rows]) // CHUNK_CELLS
+    for part in parts_by_cells(_cell_counts(pairs, backward)[rows], CHUNK_CELLS):
+        yield rows[part]
+
+
+def parts_by_cells(counts: Ints, size: int) -> Iterator[slice]:
+    """Parts of rows with few cells, to bound the memory: `size` at most beside those of a row.
+
+    counts: (n,) cells of each row; n is at least 1.
+    """
+    filled = np.cumsum(counts) // size
     edges = np.flatnonzero(np.diff(filled, prepend=-1, append=filled[-1] + 1))
     for start, end in itertools.pairwise(edges):
-        yield rows[start:end]
+        yield slice(start, end)
 
 
 def _cells(pairs: MixedPairs, chosen: Ints, n_targets: int, backward: bool) -> Cells:

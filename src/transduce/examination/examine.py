@@ -171,8 +171,8 @@ def examined(
             for (line, pair), alone in zip(batch, of_batch, strict=True):
                 before = repeated.faults(next(positions))
                 faults = {**(before if all(map(str.strip, pair)) else {}), **alone}
-                found = {kind: faults[kind] for kind in kinds if kind in faults}
-                yield Examined(corpus, line, pair, found)
+                ordered = {kind: faults[kind] for kind in kinds if kind in faults}
+                yield Examined(corpus, line, pair, ordered)
 
 
 def _faults(usual: "_Usual", kinds: Sequence[str], pairs: Sequence[Pair]) -> list[dict[str, str]]:

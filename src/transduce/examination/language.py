@@ -6,7 +6,6 @@ characters of scripts without spaces.  Support is the log-likelihood ratio of ea
 other against the side alone, in nats: below zero for sides that have nothing to do with each other.
 """
 
-import itertools
 import re
 import sys
 from collections import Counter
@@ -17,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transduce.data.encoded import Pair
-from transduce.data.lexicon import Cells, expectation_maximisation
+from transduce.data.lexicon import Cells, expectation_maximisation, parts_by_cells
 from transduce.text.languages import Detector
 from transduce.text.scripts import UNSPACED, script_of
 
@@ -227,18 +226,16 @@ def _learn(rows: Sequence[tuple[list[int], list[int]]], size: int) -> _Direction
     """Probabilities by EM; cells are the target words of each row times its source words."""
     if not rows:
         return _Direction(size, np.zeros(1, np.int64), np.zeros(1))
-    filled = np.cumsum([(len(source) + 1) * len(target) for source, target in rows])
-    edges = [0, *np.searchsorted(filled, np.arange(CELLS, filled[-1], CELLS)), len(rows)]
-    parts = [rows[start:end] for start, end in itertools.pairwise(edges) if start < end]
-    several, chunks, counts = [], [], np.zeros(size, np.int64)
-    for part in parts:
+    n_cells = np.array([(len(source) + 1) * len(target) for source, target in rows])
+    keys_of_chunks, chunks, counts = [], [], np.zeros(size, np.int64)
+    for part in (rows[span] for span in parts_by_cells(n_cells, CELLS)):
         keys, cells = np.unique(_keys(part, size), return_inverse=True)
         widths = np.repeat([len(s) + 1 for s, _ in part], [len(t) for _, t in part])
-        several.append(keys)
+        keys_of_chunks.append(keys)
         chunks.append(Cells(cells.astype(np.int32), 1.0, np.cumsum(widths) - widths, widths))
         counts += np.bincount(np.concatenate([t for _, t in part]), minlength=size)
-    known = np.unique(np.concatenate(several))
-    for number, keys in enumerate(several):
+    known = np.unique(np.concatenate(keys_of_chunks))
+    for number, keys in enumerate(keys_of_chunks):
         places = np.searchsorted(known, keys).astype(np.int32)
         chunks[number] = chunks[number]._replace(keys=places[chunks[number].keys])
     probabilities = expectation_maximisation(

@@ -59,6 +59,20 @@ def _speakers(encoder: Path) -> Speakers:
     return Speakers(SpeakerEncoder(encoder))
 
 
+def _check(over: Callable[[], bool]) -> None:
+    if over():
+        raise CancelledError("cancelled before completion")
+
+
+def _audio_blocks(audio: bytes, rate: int, over: Callable[[], bool]) -> Iterator[Samples]:
+    """Blocks of a recording; raises CancelledError once `over` is true."""
+    from transduce.speech.audio import audio_blocks
+
+    for block in audio_blocks(audio, rate, "the file"):
+        _check(over)
+        yield block
+
+
 class Worker:
     """A run, ready for a queue.  Raises RunError for a run that reads images."""
 
@@ -129,24 +143,17 @@ class Worker:
         bytes that are not a recording, SettingError for options that the model lacks,
         CancelledError once `over` is true.
         """
-        from transduce.speech.audio import audio_blocks
-
         transcriber = self._transcriber(recording, options)
         length = 0
 
-        def check() -> None:
-            if over():
-                raise CancelledError("cancelled before completion")
-
         def blocks() -> Iterator[Samples]:
             nonlocal length
-            for block in audio_blocks(recording.audio, transcriber.rate, "the file"):
-                check()
+            for block in _audio_blocks(recording.audio, transcriber.rate, over):
                 length += len(block)
                 yield block
 
         for segment in transcriber.transcribe(blocks(), cancelled=over):
-            check()
+            _check(over)
             yield segment
         yield length / transcriber.rate
 
@@ -160,15 +167,10 @@ class Worker:
         """
         import numpy as np
 
-        from transduce.speech.audio import audio_blocks
-
         transcriber = self._transcriber(ToTranscribe(sound), None)
-        blocks = [np.zeros(0, np.float32)]
-        for block in audio_blocks(sound, transcriber.rate, "the file"):
-            if over():
-                raise CancelledError("cancelled before completion")
-            blocks.append(block)
-        return transcriber.transcribe_so_far(np.concatenate(blocks), state, last, over)
+        blocks = _audio_blocks(sound, transcriber.rate, over)
+        samples = np.concatenate([np.zeros(0, np.float32), *blocks])
+        return transcriber.transcribe_so_far(samples, state, last, over)
 
     def _transcriber(self, recording: ToTranscribe, options: DecodingOptions | None) -> Transcriber:
         _, task, language, text, words, _, encoder = recording
@@ -177,8 +179,9 @@ class Worker:
         prompt = getattr(recipe, "prompt", None)
         if prompt is not None:
             language = language if prompt.language else ""
-            asked = language or None, task, text or None, words
-            return self.run.transcriber(options, *asked, speakers=speakers)
+            return self.run.transcriber(
+                options, language or None, task, text or None, words, speakers=speakers
+            )
         if task == "translate" and recipe.task != "speech-translation":
             raise SettingError("this model does not translate; use /v1/audio/transcriptions")
         return self.run.transcriber(options, speakers=speakers)

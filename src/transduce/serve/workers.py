@@ -111,9 +111,9 @@ class _Supervisor:
 
     def _start(self, number: int, pause: float = 0.0, n_failed: int = 0) -> None:
         ours, theirs = self._context.Pipe()
-        place = theirs, number, pause, self._is_up
+        shared = self._make, self._listener, self._access
         process = self._context.Process(
-            target=_serve, args=(self._make, self._listener, self._access, *place)
+            target=_serve, args=(*shared, theirs, number, pause, self._is_up)
         )
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # until the worker is ready for them
         try:
@@ -126,9 +126,9 @@ class _Supervisor:
     def _look_after(self, signals: Connection) -> None:
         """Wait for a signal, or for a worker that is ready, or has failed or died."""
         pipes = [signals, *(worker.pipe for worker in self._workers.values())]
-        heard = multiprocessing.connection.wait(pipes)
+        readable = multiprocessing.connection.wait(pipes)
         for number, worker in list(self._workers.items()):
-            if worker.pipe not in heard:
+            if worker.pipe not in readable:
                 continue
             error = None
             try:
@@ -157,17 +157,17 @@ class _Supervisor:
             )
         lived = time.monotonic() - worker.began - worker.pause
         pause = 0.0 if lived > SHORT_LIFE else min(LONGEST_PAUSE, 2 * worker.pause or 1.0)
-        again = f"in {pause:.0f} seconds" if pause else "now"
+        delay = f"in {pause:.0f} seconds" if pause else "now"
         logger.warning(
             "worker %d (process %d) ended: %s; starting it again %s",
             number,
             worker.process.pid,
             cause,
-            again,
+            delay,
         )
         self._stores.documents.lose(number)
         total = Metrics()
-        for state in (self._stores.metrics.pop(who, None) for who in (ENDED, number)):
+        for state in (self._stores.metrics.pop(key, None) for key in (ENDED, number)):
             if state is not None:
                 total.add(state, gauges=False)
         self._stores.metrics[ENDED] = total.state()

@@ -1,12 +1,8 @@
 """Portions of work, batches of items of like lengths, and the cores for them."""
 
-import contextlib
 import itertools
-import json
 import os
-import time
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -34,18 +30,3 @@ def in_batches(items: Iterable[int], lengths: Sequence[int], tokens: int) -> Ite
         rows = order[at : at + max(1, tokens // lengths[order[at]])]
         at += len(rows)
         yield rows
-
-
-def for_torchrun(message: str | None) -> None:
-    """Leave a message that torchrun prints at the end of its report if this process fails; None
-    takes it back.  Without torchrun nothing happens."""
-    file = os.environ.get("TORCHELASTIC_ERROR_FILE")
-    if not file:
-        return
-    with contextlib.suppress(OSError):  # the report then lacks it
-        if message is None:
-            Path(file).unlink()
-        else:
-            more = {"py_callstack": message, "timestamp": str(int(time.time()))}
-            report = {"message": {"message": message, "extraInfo": more}}
-            Path(file).write_text(json.dumps(report), encoding="utf-8", newline="\n")

@@ -50,17 +50,17 @@ class Budget:
         """Restore times when training is resumed; with other steps or minutes than before, the
         share that is used counts anew."""
         self._before, self.minutes_used = progress.seconds, progress.minutes_used
-        self.measured(progress, progress.step_seconds)
+        self.measured(progress)
+        self._measured_pace = progress.step_seconds
         self._share = progress.share
         if self.limit is not None and progress.limits != self._limits:
             of_time = progress.seconds / max(self.limit - self.closing, 1e-9)
             self._share = min(max(progress.step / self.config.steps, of_time), 1.0)
 
-    def measured(self, progress: Progress, pace: list[float]) -> None:
-        """Take over measured times of validation and writing.  pace: median and mean seconds of a
-        step then."""
+    def measured(self, progress: Progress) -> None:
+        """Take over measured times of validation and writing, and the pace of steps now."""
         self._validation, self._writing = progress.validation_seconds, progress.writing_seconds
-        self._measured_pace = pace
+        self._measured_pace = [self.pace, self.mean]
 
     @property
     def _limits(self) -> list[float]:

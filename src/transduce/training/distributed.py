@@ -14,9 +14,11 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import json
 import logging
 import os
 import platform
+import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -32,7 +34,6 @@ from transduce.data.batches import DataState, RankDataState
 from transduce.errors import RunError, SettingError, TrainingError, is_out_of_memory
 from transduce.nn.attention import CrossAttention
 from transduce.nn.transformer import DecoderLayer, EncoderLayer
-from transduce.support.work import for_torchrun
 from transduce.training.config import TrainingConfig
 from transduce.training.loss import LossSums
 from transduce.training.signals import watch
@@ -44,9 +45,6 @@ PATIENCE = datetime.timedelta(days=1)
 """Timeout of ranks waiting for data preparation or validation; a rank's end is noticed at once."""
 BUCKET = 1 << 24
 """Gradient elements per message: large enough for speed, small enough for memory."""
-
-
-KILLED = "process {} of training was killed; continue with --resume"
 
 
 @dataclass(frozen=True)
@@ -231,6 +229,21 @@ def check_single_process(work: str) -> None:
         raise alone if is_main_process() else SystemExit(alone.exit_code)
 
 
+def _leave_for_torchrun(message: str | None) -> None:
+    """Leave a message that torchrun prints at the end of its report if this process fails; None
+    takes it back.  Without torchrun nothing happens."""
+    file = os.environ.get("TORCHELASTIC_ERROR_FILE")
+    if not file:
+        return
+    with contextlib.suppress(OSError):  # the report then lacks it
+        if message is None:
+            Path(file).unlink()
+        else:
+            more = {"py_callstack": message, "timestamp": str(int(time.time()))}
+            report = {"message": {"message": message, "extraInfo": more}}
+            Path(file).write_text(json.dumps(report), encoding="utf-8", newline="\n")
+
+
 @contextlib.contextmanager
 def process_group() -> Iterator[Ranks]:
     """Join the ranks started by torchrun within the context; without it, and for a single process,
@@ -255,7 +268,9 @@ def process_group() -> Iterator[Ranks]:
     level = logger.level
     if not ranks.is_main:
         logger.setLevel(logging.ERROR)
-    for_torchrun(f"transduce: {KILLED.format(ranks.rank)}")
+    _leave_for_torchrun(
+        f"transduce: process {ranks.rank} of training was killed; continue with --resume"
+    )
     try:
         yield ranks
     except RuntimeError as error:  # in PyTorch's own collectives
@@ -263,7 +278,7 @@ def process_group() -> Iterator[Ranks]:
             raise ranks.lost() from None
         raise
     finally:
-        for_torchrun(None)
+        _leave_for_torchrun(None)
         logger.setLevel(level)
     # After an error the process ends, and with it its connections, which tells the others.
     with ranks._together():

@@ -408,7 +408,7 @@ class _Trainer:
             self._prune()
         (writing,) = self.ranks.all_reduce_max(time.monotonic() - began)
         self.progress.writing_seconds = max(self.progress.writing_seconds, writing)
-        self.budget.measured(self.progress, [self.budget.pace, self.budget.mean])
+        self.budget.measured(self.progress)
 
     def _prune(self) -> None:
         limit = max(self.config.keep_last, self.config.average_last)

@@ -212,9 +212,14 @@ class Transcriptions:
 
 def _spoken(number: int, segment: Segment) -> dict[str, Any]:
     """A segment with its speaker."""
-    fields = {"id": f"seg_{number}", "start": segment.start, "end": segment.end}
-    said = {"speaker": segment.speaker, "text": segment.text}
-    return {"type": "transcript.text.segment", **fields, **said}
+    return {
+        "type": "transcript.text.segment",
+        "id": f"seg_{number}",
+        "start": segment.start,
+        "end": segment.end,
+        "speaker": segment.speaker,
+        "text": segment.text,
+    }
 
 
 SYNTHESIS = "speech-synthesis"
@@ -327,9 +332,10 @@ def encoded_audio(speech: Speech, form: str) -> bytes:
 
     container, coding, _ = FORMS[form]
     for rate in (speech.rate, COMMON_RATE):
-        blocks = [*resampled(iter([speech.samples]), speech.rate, rate)]
+        blocks = resampled(iter([speech.samples]), speech.rate, rate)
+        samples = np.concatenate([speech.samples[:0], *blocks])  # none of an empty speech
         file = io.BytesIO()
         with contextlib.suppress(soundfile.SoundFileError):
-            soundfile.write(file, np.concatenate(blocks), rate, format=container, subtype=coding)
+            soundfile.write(file, samples, rate, format=container, subtype=coding)
             return file.getvalue()
     raise invalid(f"response_format {form} does not take {speech.rate} samples a second")
