@@ -445,6 +445,13 @@ VARIED = {
 }
 
 
+def test_numbers_in_place_of_strings_of_xcode_are_no_text() -> None:
+    unit = {"localizations": {"en": {"stringUnit": {"state": 1, "value": 7}}}}
+    catalog = {"sourceLanguage": "en", "strings": {"a": unit, "Open it": {}}, "version": "1.0"}
+    document = read_document("a.xcstrings", json.dumps(catalog).encode(), target_language="de")
+    assert [segment.source for segment in document.segments] == ["Open it"]
+
+
 def test_variables_and_devices_of_xcode_are_written() -> None:
     content = json.dumps(VARIED, indent=2).encode()
     document = read_document("a.xcstrings", content, target_language="ru")

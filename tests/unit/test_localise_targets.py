@@ -188,6 +188,15 @@ def test_equal_texts_are_as_people_wrote_them(repository: Repository) -> None:
     assert json.loads(target.read_text("utf-8")) == {"a": "Öffne es", "b": "Öffne es"}
 
 
+@pytest.mark.parametrize("value", [True, False, None, 0, 1.5, [1, True], {"deep": 12}])
+def test_values_beside_texts_stay(repository: Repository, value: object) -> None:
+    repository.write("en.json", json.dumps({"a": "Open it", "v": value, "b": "Close it"}, indent=2))
+    target = repository.write("de.json", json.dumps({"a": "Öffne es", "v": value}, indent=2))
+    assert repository.localise("en.json", "de.json") == 0
+    made = json.loads(target.read_text("utf-8"))
+    assert made == {"a": "Öffne es", "v": value, "b": "CLOSE IT"}
+
+
 def test_line_ends_and_indents_of_a_target_stay(repository: Repository) -> None:
     repository.write("en.json", json.dumps(BASE, indent=4))
     texts = {"open": "Öffne es", "quit": "Beenden"}

@@ -54,8 +54,8 @@ class JsonNode:
 
     @functools.cached_property
     def string(self) -> str:
-        """The string; "" for one with half a surrogate pair."""
-        text = json.loads(self.raw, strict=False)
+        """The string; "" for one with half a surrogate pair, and for another part."""
+        text = json.loads(self.raw or '""', strict=False)
         return "" if any("\ud800" <= c <= "\udfff" for c in text) else text
 
     def blank(self, text: str) -> str:
