@@ -9,6 +9,7 @@ import subprocess
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -261,6 +262,15 @@ def test_columns_of_a_table_have_the_names_of_their_cells() -> None:
     assert [r.reason for r in made.records if not r.is_done] == [
         "formulas refer to the column by its name"
     ]
+
+
+def test_an_apostrophe_stays_inside_of_the_name_of_a_column() -> None:
+    table = f"<table {SHEETS}><tableColumn name='Units'/></table>"
+    document = read_document("a.xlsx", xlsx("", tables__table1=table))
+    (segment,) = document.segments
+    made = document.with_targets({segment.key: 'L\'unité "U"'})
+    root = ElementTree.fromstring(members_of(made)["xl/tables/table1.xml"])
+    assert [column.get("name") for column in root] == ['L\'unité "U"']
 
 
 def test_equal_columns_of_a_table_get_numbers() -> None:

@@ -104,9 +104,9 @@ def named_columns(
                 name, number = f"{text}{number}", number + 1
             names.add(name.lower())
             numbers[text.lower()] = number
-            raw = escaped(name).replace('"', "&quot;").replace("\n", "_x000a_")
             if text != source:
-                own.append(Edit(column.name.span, raw))
+                raw = escaped(name).replace('"', "&quot;").replace("'", "&apos;")
+                own.append(Edit(column.name.span, raw.replace("\n", "_x000a_")))
             if name != text and column.cell:
                 own.append(_inline(column.cell, name))
     spans = sorted(edit.span for edit in own)
