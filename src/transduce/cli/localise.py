@@ -118,10 +118,10 @@ def localise(
         documents = steps.outdated(documents, tools_time)
     asked = source_language, target_language
     if not (needs_run and documents):
-        translate, source, goal = steps.without_run(pseudo, merge, memory, *asked)
+        translate, *codes = steps.without_run(pseudo, merge, memory, *asked)
     else:
-        translate, source, goal = steps.translation_by(run, *asked, decoding, machine, glossary)
-    languages = steps.checked_tags(source, goal)
+        translate, *codes = steps.translation_by(run, *asked, decoding, machine, glossary)
+    languages = steps.checked_tags(*codes)
     lasts = steps.targets_of(documents, target, languages[1])
     documents = steps.below(output, lasts) or documents
     states = steps.STATES["all" if check else only]

@@ -29,16 +29,13 @@ def held_otherwise(new: str, old: str) -> list[Span]:
     """Places of a JSON file for which an older one holds something else than a text: an array for a
     string, a number."""
 
-    def held(there: JsonNode, here: JsonNode) -> Iterator[Span]:
-        if there.kind == here.kind and there.kind in "{[":
-            for name, node in there.members.items():
-                if name in here.members:
-                    yield from held(node, here.members[name])
-        elif not _is_gap(here) and (there.kind != here.kind or not is_text(here)):
-            yield from _texts(there)
-
-    def is_text(node: JsonNode) -> bool:
-        return any(map(str.isalnum, node.string))
+    def held(newer: JsonNode, older: JsonNode) -> Iterator[Span]:
+        if newer.kind == older.kind and newer.kind in "{[":
+            for name, node in newer.members.items():
+                if name in older.members:
+                    yield from held(node, older.members[name])
+        elif not _is_gap(older) and (newer.kind != older.kind or not _is_text(older)):
+            yield from _texts(newer)
 
     return [*held(read_tree(new, Reading()), read_tree(old, Reading()))]
 
@@ -49,6 +46,10 @@ def _texts(node: JsonNode) -> Iterator[Span]:
         yield node.span
     for member in node.members.values():
         yield from _texts(member)
+
+
+def _is_text(node: JsonNode) -> bool:
+    return any(map(str.isalnum, node.string))
 
 
 def _is_gap(node: JsonNode) -> bool:
@@ -70,23 +71,23 @@ def inserted_members(new: str, old: str, lacking: Iterable[Span]) -> Iterator[Ed
 
 
 def _inserted(
-    new: _Layout, old: _Layout, there: JsonNode, here: JsonNode, starts: Sequence[int]
+    new: _Layout, old: _Layout, newer: JsonNode, older: JsonNode, starts: Sequence[int]
 ) -> Iterator[Edit]:
     """`inserted_members` of two objects or arrays.
 
-    there: of the newer file.  here: of the older one.  starts: of the texts that this lacks.
+    newer, older: parts of the files.  starts: of the texts that the older one lacks.
     """
-    nodes = [*here.members.values()]
-    blank, between = _blanks(old, here)
+    nodes = [*older.members.values()]
+    blank, between = _blanks(old, older)
     before: JsonNode | None = None
     added: set[str] = set()
     runs: list[tuple[JsonNode | None, list[str]]] = []
-    for name, node in there.members.items():
+    for name, node in newer.members.items():
         has_new = bisect.bisect_left(starts, node.span.start) < bisect.bisect_left(
             starts, node.span.end
         )
-        if name in here.members:
-            before = here.members[name]
+        if name in older.members:
+            before = older.members[name]
             if has_new and node.kind == before.kind and node.kind in "{[":
                 yield from _inserted(new, old, node, before, starts)
             elif has_new and _is_gap(before):
@@ -94,21 +95,22 @@ def _inserted(
         elif has_new or name.removeprefix("@") in added:
             added.add(name)
             text = _laid_out(new, old, node, blank)
-            if there.kind == "{":
+            if newer.kind == "{":
                 text = f"{new.text[slice(*node.key)]}{between}{text}"
             if not runs or runs[-1][0] is not before:
                 runs.append((before, []))
             runs[-1][1].append(text)
-    for last, texts in runs:
-        if last is not None:
-            yield Edit(Span(last.span.end, last.span.end), "".join(f",{blank}{t}" for t in texts))
+    for before, texts in runs:
+        if before is not None:
+            end = before.span.end
+            yield Edit(Span(end, end), "".join(f",{blank}{text}" for text in texts))
         elif nodes:
             start = nodes[0].key.start
             yield Edit(Span(start, start), "".join(f"{text},{blank}" for text in texts))
         else:
-            end = f"\n{old.before(here)}" if "\n" in blank else ""
-            inside = Span(here.span.start + 1, here.span.end - 1)
-            yield Edit(inside, f"{blank if end else ''}{f',{blank}'.join(texts)}{end}")
+            closing = f"\n{old.before(older)}" if "\n" in blank else ""
+            inside = Span(older.span.start + 1, older.span.end - 1)
+            yield Edit(inside, f"{blank if closing else ''}{f',{blank}'.join(texts)}{closing}")
 
 
 def _blanks(layout: _Layout, parent: JsonNode) -> tuple[str, str]:

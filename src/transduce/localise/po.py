@@ -269,9 +269,9 @@ class _PoLayout(NamedTuple):
         """The translations of those forms as they are."""
         strings = self.entry.strings
         return tuple(
-            Written(strings[keyword].text, keyword[7:-1].isdigit() and self._is_rare(keyword))
+            Written(text, keyword[7:-1].isdigit() and self._is_rare(keyword))
             for keyword in self.forms_of(is_plural)
-            if keyword in strings and strings[keyword].text
+            if keyword in strings and (text := strings[keyword].text)
         )
 
     def _is_rare(self, keyword: str) -> bool:
@@ -292,10 +292,10 @@ class _PoLayout(NamedTuple):
         span = Span(self.entry.start if flags_at is None else flags_at, self._end())
         for name, suffix in (("msgid", ""), ("msgid_plural", ", plural")):
             targets = self.targets(bool(suffix))
-            if not targets or name not in strings or not strings[name].text.strip():
+            if not targets or name not in strings or not (text := strings[name].text).strip():
                 continue
             state: State = "fuzzy" if "fuzzy" in self.entry.flags else "translated"
-            before, source, after = framed(strings[name].text)
+            before, source, after = framed(text)
             segments.append(
                 Segment(
                     f"line {self.entry.line}{suffix}",

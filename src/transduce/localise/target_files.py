@@ -95,7 +95,7 @@ def merged_target(new: Version, old: Version, parse: Parse) -> bytes | None:
     held = _held_otherwise(newer.text, old)
     units = {n: u for n, u in zip(new.names, new.units, strict=True) if u.spans[0] not in held}
     expected = raw | {name: new.raw(unit) for name, unit in units.items()}
-    if decoded.text.lstrip()[:1] == "{":
+    if _is_object(decoded.text):
         lacking = (unit.spans[0] for name, unit in units.items() if name not in raw)
         edits = [*inserted_members(newer.text, decoded.text, lacking)]
     else:
@@ -122,9 +122,12 @@ def merged_target(new: Version, old: Version, parse: Parse) -> bytes | None:
 def _held_otherwise(text: str, old: Version) -> Container[Span]:
     """Places of a newer text of JSON for which an older version holds no text."""
     older = old.document.decoded.text
-    return (
-        set(held_otherwise(text, older)) if older.lstrip()[:1] == text.lstrip()[:1] == "{" else ()
-    )
+    return set(held_otherwise(text, older)) if _is_object(older) and _is_object(text) else ()
+
+
+def _is_object(text: str) -> bool:
+    """True for JSON of names and values."""
+    return text.lstrip()[:1] == "{"
 
 
 def _repeated(version: Version) -> int:

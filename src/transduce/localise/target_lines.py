@@ -46,7 +46,7 @@ class _Lines:
         self.lines = [*self.text.splitlines(keepends=True), ""]
         self.starts = [*itertools.accumulate(map(len, self.lines[:-1]), initial=0)]
         self.headers = self._headers(tables)
-        self.places = [*self.headers]
+        self.header_lines = [*self.headers]
         self.objects = {  # with the number of the last unit of each
             name[: dot.start()]: i
             for i, name in enumerate(version.names)
@@ -60,8 +60,8 @@ class _Lines:
 
     def _entry(self, name: str, spans: tuple[Span, ...]) -> _Entry:
         """The entry of a unit behind those before it."""
-        places = spans[0].start, max(spans[-1].end - 1, spans[0].start)
-        first, last = (bisect.bisect_right(self.starts, place) - 1 for place in places)
+        first = self.line_at(spans[0].start)
+        last = max(self.line_at(spans[-1].end - 1), first)
         start = min(self.entries[-1].end if self.entries else 0, first)
         while start < first and CLOSING.match(self.lines[start].strip()):
             start += 1
@@ -92,8 +92,12 @@ class _Lines:
         is_in = any(name.rpartition(" ")[0].strip("[]") in tables for name in headers.values())
         return headers if is_in else {}
 
+    def line_at(self, offset: int) -> int:
+        """The line of a character."""
+        return bisect.bisect_right(self.starts, offset) - 1
+
     def signatures(self, line: int, bare: str) -> Iterator[str]:
-        """What tells the line of a unit without a text from others.
+        """Signatures of the line of a unit without a text: with its section, with the line before.
 
         bare: the line as of `_bare`.
         """
@@ -103,14 +107,14 @@ class _Lines:
     def bare(self, entry: _Entry) -> str:
         """The line of a unit as if it had no text; "" unless that is on one line."""
         line, start = self.lines[entry.first], self.starts[entry.first]
-        text = Span(*(place - start for place in entry.spans[0]))
+        text = Span(*(offset - start for offset in entry.spans[0]))
         is_line = len(entry.spans) == 1 and line[text.start] != "<" and text.end <= len(line)
         return _bare(line[: text.start] + line[text.end :]) if is_line else ""
 
     def header(self, line: int) -> int:
         """The line that begins the section of a line; -1 without one."""
-        number = bisect.bisect_right(self.places, line)
-        return self.places[number - 1] if number else -1
+        number = bisect.bisect_right(self.header_lines, line)
+        return self.header_lines[number - 1] if number else -1
 
     def section(self, line: int) -> str:
         """Name of the section of a line."""
@@ -153,7 +157,7 @@ class _Lines:
         return line
 
     def written(self, line: int) -> int:
-        """The line behind the last one before a line that is not blank."""
+        """The line behind the last one with text before a line."""
         while line and not self.lines[line - 1].strip():
             line -= 1
         return line
@@ -190,7 +194,10 @@ def _filled_lines(
 def _filled_elements(
     new: _Lines, old: _Lines, lacking: Sequence[_Entry]
 ) -> Iterator[tuple[str, Edit]]:
-    """The same of elements without a text."""
+    """Edits of elements of an older version without a text, with the names of units.
+
+    lacking: as of `_filled_lines`.
+    """
     tags: dict[str, list[re.Match[str]]] = {}
     for tag in START_TAG.finditer(old.text):
         tags.setdefault("".join(tag[0].split()), []).append(tag)
@@ -222,13 +229,13 @@ def inserted_lines(newer: Version, older: Version) -> Iterator[Edit]:
     for entry in reversed(new.entries):
         following[entry.name] = after = known.get(entry.name, after)
 
-    def place(entry: _Entry) -> tuple[bool, str]:
+    def group_of(entry: _Entry) -> tuple[bool, str]:
         is_there = entry.name in known or entry.name in filled
         return is_there, new.section(entry.first) if new.headers else old.parent(entry.name)
 
     blocks: dict[int, list[tuple[int, str]]] = {}
     before: _Entry | None = None
-    for (is_there, parent), run in itertools.groupby(new.entries, key=place):
+    for (is_there, parent), run in itertools.groupby(new.entries, key=group_of):
         entries = [*run]
         if is_there:
             before = next((known[e.name] for e in reversed(entries) if e.name in known), before)
@@ -258,9 +265,9 @@ def _in_section(
         return lines[section] + 1 if section else old.commented(min(old.headers, default=0)), block
     start = new.commented(new.header(run[0].first))
     block = "".join(new.lines[start:end])
-    number = bisect.bisect_right(old.places, before.first if before else -1)
-    is_last = number == len(old.places)
-    line = len(old.lines) - 1 if is_last else old.commented(old.places[number])
+    number = bisect.bisect_right(old.header_lines, before.first if before else -1)
+    is_last = number == len(old.header_lines)
+    line = len(old.lines) - 1 if is_last else old.commented(old.header_lines[number])
     before_it = "\n" if line and old.lines[line - 1].strip() else ""
     behind_it = "\n" if line < len(old.lines) - 1 else ""
     return line, f"{before_it}{block.rstrip()}\n{behind_it}"

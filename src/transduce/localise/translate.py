@@ -312,7 +312,7 @@ def _message(
             raise result
         target = leaf.text
         if result is not None:
-            output = result if isinstance(result, str) else result.target
+            output = result.target
             if "'" not in leaf.text and "message-format" not in segment.flags:
                 output = re.sub(r"'(?=[{}#|])", "''", output)
             target = target.replace(target.strip(), output)
@@ -322,9 +322,9 @@ def _message(
 
 def _leaves(
     segment: Segment, leaves: Sequence[Leaf], language: str, can_align: bool
-) -> Work[dict[Leaf, Record | str | DataError]]:
-    """Translations of the texts of a message: each by itself, and with a number where it has one,
-    which is put back."""
+) -> Work[dict[Leaf, Record | DataError]]:
+    """Translations of the texts of a message: each by itself, and with a number where it has one
+    that can be put back."""
     texts = {
         leaf.text: _leaf(segment, leaf.text.strip())
         for leaf in leaves
@@ -337,14 +337,15 @@ def _leaves(
             parts[leaf] = counted
     works = (_segment(part, language, can_align) for part in parts.values())
     results = yield from _translate_together(works)
-    made: dict[Leaf, Record | str | DataError] = {}
+    translations: dict[Leaf, Record | DataError] = {}
     for leaf, result in zip(parts, results, strict=True):
         if not leaf.number:
-            made[leaf] = result
+            translations[leaf] = result
         elif isinstance(result, Record):
             part = texts[leaf.text]
-            made[leaf] = without_number(part, leaf.number, result.target, leaf.argument)
-    return made
+            if target := without_number(part, leaf.number, result.target, leaf.argument):
+                translations[leaf] = dataclasses.replace(result, target=target)
+    return translations
 
 
 def _plural_forms(

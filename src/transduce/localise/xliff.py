@@ -336,19 +336,17 @@ class Exchange:
         except DataError as error:
             remedy = "--merge takes the XLIFF file of --xliff; for other formats give --memory"
             raise DataError(f"{error}; {remedy}") from None
+        files = [element for element in root.children if element.local_name == "file"]
         self._files = {
             from_markup(element.get("original")): [
                 _Unit(Named(from_markup(unit.get("id")), _compared(source)), unit, source)
-                for unit in element.descendants()
-                if unit.local_name == "trans-unit" and (source := unit.child("source"))
+                for unit in element.named("trans-unit")
+                if (source := unit.child("source"))
             ]
-            for element in root.children
-            if element.local_name == "file"
+            for element in files
         }
         self._languages = [
-            (element.get("source-language"), element.get("target-language"))
-            for element in root.children
-            if element.local_name == "file"
+            (element.get("source-language"), element.get("target-language")) for element in files
         ]
 
     def languages(self, source: str | None, target: str | None) -> tuple[str | None, str | None]:

@@ -143,14 +143,12 @@ class _Workbook(NamedTuple):
             string
             for name, root in roots.items()
             if name.lower() == "xl/sharedstrings.xml"
-            for string in root.descendants()
-            if string.local_name == "si"
+            for string in root.named("si")
         ]
         for root in roots.values():
             columns = []
-            for element in root.descendants() if root.local_name == "table" else ():
-                name = element.attribute("name") if element.local_name == "tableColumn" else None
-                cell = self.cells.get(element.begin)
+            for element in root.named("tableColumn") if root.local_name == "table" else ():
+                name, cell = element.attribute("name"), self.cells.get(element.begin)
                 text = self._string(cell, shared) if cell else None
                 if name and (shown := text or self.names.get(name.span.start)):
                     columns.append(Column(name, shown, cell))

@@ -3,7 +3,7 @@
 import bisect
 import posixpath
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from transduce.localise.document import Edit, Span
@@ -62,24 +62,19 @@ def _cells_of(tables: Iterable[Element], sheet: Element) -> dict[int, Element]:
     """The cells of the columns of the tables of a sheet."""
     corners = [(table, match) for table in tables if (match := CELL.match(table.get("ref")))]
     headers = {corner[2] for _, corner in corners}
-    rows = _all(sheet, "row") if headers else ()
-    places = {
-        (place[2], _number(place[1])): cell
-        for row in rows
+    cells = {
+        (address[2], _number(address[1])): cell
+        for row in (sheet.named("row") if headers else ())
         if row.get("r") in headers
         for cell in row.children
-        if (place := CELL.fullmatch(cell.get("r")))
+        if (address := CELL.fullmatch(cell.get("r")))
     }
-    named = (
-        (column, (corner[2], _number(corner[1]) + i))
+    return {
+        column.begin: cells[position]
         for table, corner in corners
-        for i, column in enumerate(_all(table, "tableColumn"))
-    )
-    return {column.begin: places[place] for column, place in named if place in places}
-
-
-def _all(root: Element, name: str) -> Iterator[Element]:
-    return (element for element in root.descendants() if element.local_name == name)
+        for i, column in enumerate(table.named("tableColumn"))
+        if (position := (corner[2], _number(corner[1]) + i)) in cells
+    }
 
 
 def named_columns(
@@ -92,7 +87,7 @@ def named_columns(
 
     render: makes edits of all texts from translations by key.
     """
-    own: list[Edit] = []
+    edits: list[Edit] = []
     for columns in tables:
         shown = [_shown(column.text, targets) for column in columns]
         before = [_shown(column.text, {}) for column in columns]
@@ -106,22 +101,22 @@ def named_columns(
             numbers[text.lower()] = number
             if text != source:
                 raw = escaped(name).replace('"', "&quot;").replace("'", "&apos;")
-                own.append(Edit(column.name.span, raw.replace("\n", "_x000a_")))
+                edits.append(Edit(column.name.span, raw.replace("\n", "_x000a_")))
             if name != text and column.cell:
-                own.append(_inline(column.cell, name))
-    spans = sorted(edit.span for edit in own)
+                edits.append(_inline(column.cell, name))
+    spans = sorted(edit.span for edit in edits)
     others = (edit for edit in render(targets) if not _is_within(edit.span.start, spans))
-    return sorted([*others, *own])
+    return sorted([*others, *edits])
 
 
-def _is_within(place: int, spans: Sequence[Span]) -> bool:
-    """True for a place in one of some spans in order."""
-    number = bisect.bisect_right(spans, place, key=lambda span: span.start)
-    return number > 0 and place < spans[number - 1].end
+def _is_within(offset: int, spans: Sequence[Span]) -> bool:
+    """True for an offset in one of some spans in order."""
+    number = bisect.bisect_right(spans, offset, key=lambda span: span.start)
+    return number > 0 and offset < spans[number - 1].end
 
 
 def _shown(text: OfficeText, targets: Mapping[str, str]) -> str:
-    """What readers see of a text, translated where it has a target."""
+    """A text as readers see it, translated where it has a target."""
     segment = text.segment
     assert isinstance(text, (Paragraph, Value))
     whole = f"{text.frame[0]}{targets.get(segment.key, segment.source)}{text.frame[1]}"

@@ -125,6 +125,10 @@ class Element:
             yield child
             yield from child.descendants()
 
+    def named(self, name: str) -> Iterator[Element]:
+        """All elements inside of a name, in order."""
+        return (element for element in self.descendants() if element.local_name == name)
+
     def with_attribute(self, name: str, text: str) -> Edit:
         """Edit that sets an attribute."""
         if attribute := self.attribute(name):

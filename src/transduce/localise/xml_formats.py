@@ -153,8 +153,7 @@ def read_qt(decoded: DecodedText, root: Element, reading: Reading) -> Document:
         return document_of(decoded, [], unread=unread)
     language = code or reading.language
     units: list[Unit] = []
-    messages = (e for e in root.descendants() if e.local_name == "message")
-    for number, message in enumerate(messages, 1):
+    for number, message in enumerate(root.named("message"), 1):
         reading.check()
         translation = message.child("translation")
         if translation is None or translation.get("type") not in LEFT:
