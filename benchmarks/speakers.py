@@ -115,7 +115,7 @@ def hear(directory: Path, encoder: Path, run: Path | None) -> None:
     """Write who is heard when."""
     import transduce
     from transduce.speech.audio import read_audio
-    from transduce.speech.speakers import SpeakerEncoder, Speakers, SpokenBy
+    from transduce.speech.speakers import Diarizer, SpeakerEncoder, Speakers
     from transduce.speech.windows import sound_pieces
 
     speakers = Speakers(SpeakerEncoder(encoder))
@@ -125,9 +125,9 @@ def hear(directory: Path, encoder: Path, run: Path | None) -> None:
         samples = read_audio(file, RATE)
         seconds += len(samples) / RATE
         if model is None:
-            spoken_by = SpokenBy(speakers, RATE)
-            list(spoken_by.noting(sound_pieces([samples], RATE)))
-            heard = [(start, end, str(speaker)) for start, end, speaker in spoken_by.turns()]
+            diarizer = Diarizer(speakers, RATE)
+            list(diarizer.embed(sound_pieces([samples], RATE)))
+            heard = [(start, end, str(speaker)) for start, end, speaker in diarizer.turns()]
         else:
             segments = model.transcribe(file, words=True, speakers=speakers)
             heard = [(part.start, part.end, part.speaker) for part in segments if part.text]

@@ -145,6 +145,14 @@ def test_imported_models_translate_as_the_engine(family: str, tmp_path: Path) ->
     assert_same_as_engine(import_run(tmp_path / "saved", tmp_path / "run"), tmp_path, LINES)
 
 
+@pytest.mark.parametrize("family", ["t5", "gpt2", "bert"])
+def test_a_model_without_a_type_is_of_the_same_kind(family: str) -> None:
+    definition, numbering = tokenizer_of(family).definition, tokenizer_of(family).numbering
+    untyped = {name: part for name, part in definition["model"].items() if name != "type"}
+    facts = tokenizer_facts(HuggingFaceTokenizer({**definition, "model": untyped}, numbering))
+    assert facts["model"]["type"] == definition["model"]["type"]
+
+
 def test_all_that_a_page_lacks_is_named_at_once(tmp_path: Path) -> None:
     definition = {**tokenizer_of("gpt2").definition}
     expression = {"type": "Replace", "pattern": {"Regex": "a+"}, "content": "b"}

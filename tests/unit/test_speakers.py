@@ -20,10 +20,10 @@ from transduce.runs.importing import import_run
 from transduce.speech.features import VoiceMel
 from transduce.speech.segments import Segment, Word, written
 from transduce.speech.speakers import (
+    Diarizer,
     SpeakerEncoder,
     Speakers,
     SpeakerTurn,
-    SpokenBy,
     clusters_of,
 )
 from transduce.speech.transcriber import TOGETHER
@@ -103,23 +103,23 @@ def test_clusters() -> None:
 
 @pytest.mark.parametrize("number", [0, 2])
 def test_speakers_take_turns(number: int) -> None:
-    spoken_by = SpokenBy(told_apart(number), RATE)
+    diarizer = Diarizer(told_apart(number), RATE)
     pieces = [voice(200, 5, 0), voice(1500, 5, 6), voice(210, 5, 12)]
-    assert [*spoken_by.noting(pieces)] == pieces
-    assert [turn.speaker for turn in spoken_by.turns()] == [0, 1, 0]
-    assert [turn.end for turn in spoken_by.turns()] == [5, 11, 17]
+    assert [*diarizer.embed(pieces)] == pieces
+    assert [turn.speaker for turn in diarizer.turns()] == [0, 1, 0]
+    assert [turn.end for turn in diarizer.turns()] == [5, 11, 17]
     words = (Word("one", 0.5, 3, 0.0), Word("two,", 6.5, 8, 0.0), Word("three", 8.1, 9, 0.0))
     segments = [
         Segment(0, 9, "One two, three", words=words),
         Segment(12, 17, "four"),
         Segment(14, 15, "", guard="made-up", dropped="x"),
     ]
-    named = [*spoken_by.named(segments)]
+    named = [*diarizer.named(segments)]
     assert [(s.speaker, s.text) for s in named] == [
         ("A", "One"), ("B", "two, three"), ("A", "four"), ("", ""),
     ]  # fmt: skip
     assert [(s.start, s.end) for s in named[:2]] == [(0, 3), (6.5, 9)]
-    assert not SpokenBy(told_apart(), RATE).turns()
+    assert not Diarizer(told_apart(), RATE).turns()
 
 
 class Counted(Sequence[SpeakerTurn]):
@@ -143,18 +143,18 @@ def test_words_are_looked_up_among_the_turns_of_their_time(monkeypatch: pytest.M
     words = tuple(Word("a", 2 * i - 0.4, 2 * i + 0.5, 0.0) for i in range(n))
     between = tuple(Word("a", 2 * n + i, 2 * n + i + 0.1, 0.0) for i in range(3))
     text = " ".join("a" for _ in range(n + 3))
-    spoken_by = SpokenBy(told_apart(), RATE)
-    monkeypatch.setattr(spoken_by, "turns", lambda: turns)
-    named = [*spoken_by.named([Segment(0, 2 * n + 4, text, words=words + between)])]
+    diarizer = Diarizer(told_apart(), RATE)
+    monkeypatch.setattr(diarizer, "turns", lambda: turns)
+    named = [*diarizer.named([Segment(0, 2 * n + 4, text, words=words + between)])]
     assert [segment.speaker for segment in named] == ["ABC"[i % 3] for i in range(n)]
     assert len(named[-1].words) == 4  # those behind the last turn are of its speaker
     assert turns.reads < 20 * n
 
 
 def test_a_single_speaker_is_one() -> None:
-    spoken_by = SpokenBy(told_apart(), RATE)
-    list(spoken_by.noting([voice(200, 0.5, 0), voice(220, 3, 1)]))
-    assert {turn.speaker for turn in spoken_by.turns()} == {0}
+    diarizer = Diarizer(told_apart(), RATE)
+    list(diarizer.embed([voice(200, 0.5, 0), voice(220, 3, 1)]))
+    assert {turn.speaker for turn in diarizer.turns()} == {0}
 
 
 def test_speakers_in_every_format() -> None:

@@ -162,7 +162,7 @@ def transcribe(
 
 
 def _speakers(encoder: Path | None, number: int | None) -> Speakers | None:
-    """Settings of who spoke; None without an encoder.  Raises SettingError."""
+    """Settings of diarization; None without an encoder.  Raises SettingError."""
     if encoder is None:
         if number is not None:
             raise SettingError("--n-speakers describes speakers; add --speakers ENCODER")

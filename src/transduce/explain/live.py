@@ -163,7 +163,7 @@ def stack_facts(side: str, config: Any, d_model: int, looks: bool = True) -> dic
 
 
 def _other_facts(side: str, config: Any, d_model: int, looks: bool) -> dict[str, Any]:
-    """The same of a stack without layers of a Transformer."""
+    """Settings of a stack without layers of a Transformer; as `stack_facts`."""
     facts = {name: setting for name, setting in to_dict(config).items() if name != "dropout"}
     match config:
         case TextCnnConfig():
@@ -175,8 +175,8 @@ def _other_facts(side: str, config: Any, d_model: int, looks: bool) -> dict[str,
                 return {**facts, "context": "", "input_feeding": "none"}
             context = facts["context"]
             has_heads = int(context["kind"] != "fixed")
-            own = {"kind": config.kind, "context": context["kind"], "n_heads": has_heads}
-            return {**facts, **context, **own}
+            kinds = {"kind": config.kind, "context": context["kind"]}
+            return {**facts, **context, **kinds, "n_heads": has_heads}
         case ConvolutionEncoderConfig():
             steps = dilations(config.n_layers, config.dilation_growth)
             return {**facts, **PRE_NORM, "dilations": steps}
@@ -184,8 +184,9 @@ def _other_facts(side: str, config: Any, d_model: int, looks: bool) -> dict[str,
             return {**facts, **PRE_NORM, "n_heads": int(looks)}
         case SsruDecoderConfig():
             check_settings(config, f"model.{side}", IN_STACKS)
-            width = {"d_head": d_model // config.n_heads, "n_heads": config.n_heads * int(looks)}
-            return {**facts, **width, "norm_order": "post", "epsilon": config.norm_epsilon}
+            d_head, n_heads = head_width(d_model, config.n_heads), config.n_heads * int(looks)
+            heads = {"d_head": d_head, "n_heads": n_heads}
+            return {**facts, **heads, "norm_order": "post", "epsilon": config.norm_epsilon}
         case MemoryConfig():
             return {**facts, "n_layers": config.hops, "n_heads": 1, "epsilon": NORM_EPSILON}
     raise SettingError(

@@ -8,7 +8,7 @@ from typing import Any
 
 from transduce.errors import SettingError
 from transduce.text import SPECIAL_TOKENS, HuggingFaceTokenizer, MarianTokenizer, Tokenizer
-from transduce.text.hugging_face import definition_parts
+from transduce.text.hugging_face import definition_parts, model_kind
 from transduce.text.imported import ImportedTokenizer, charsmap_replacements, piece_table
 from transduce.text.subword import SubwordTokenizer
 from transduce.text.tokenizer import ListedTokenizer
@@ -91,7 +91,10 @@ def _hugging_face_facts(tokenizer: HuggingFaceTokenizer) -> dict[str, Any]:
     model, added = definition["model"], definition["added_tokens"]
     merges = [m.split(" ") if isinstance(m, str) else m for m in model.get("merges", ())]
     plain = [t for t in added if not t["special"] and t["content"]]
-    own = [(t["normalized"], t["content"], t["id"]) for t in plain]
+    exact = [[t["content"], t["id"]] for t in plain if not t["normalized"]]
+    normalized = [
+        [tokenizer.normalized_token(t["content"]), t["id"]] for t in plain if t["normalized"]
+    ]
     return {
         "kind": tokenizer.kind,
         "normalization": "none",
@@ -99,11 +102,8 @@ def _hugging_face_facts(tokenizer: HuggingFaceTokenizer) -> dict[str, Any]:
         "normalizer": [_step(part) for part in _steps(definition.get("normalizer"))],
         "pre_tokenizer": [*_steps(definition.get("pre_tokenizer"))],
         "decoder": definition.get("decoder") and [*_steps(definition.get("decoder"))],
-        "model": {**model, "type": _kind(model), "merges": merges},
-        "added": [
-            _longest_first([[text, i] for after, text, i in own if not after]),
-            _longest_first([[tokenizer.normalized_token(t), i] for after, t, i in own if after]),
-        ],
+        "model": {**model, "type": model_kind(model), "merges": merges},
+        "added": [_longest_first(exact), _longest_first(normalized)],
         "names": [[tokenizer.piece_there(token["id"]), token["id"]] for token in added],
         "size": numbering.size,
         "specials": [-1 if token is None else token for token in numbering.specials],
@@ -145,19 +145,16 @@ def _missing(definition: Mapping[str, Any]) -> Iterator[str]:
             if odd or expression not in EXPRESSIONS or scheme not in ("always", "never"):
                 yield f"{stage} {json.dumps(part, ensure_ascii=False):.100}"
     model = definition["model"]
-    if _kind(model) not in MODELS:
-        yield f"model {_kind(model)}"
-    for setting, values in MODELS.get(_kind(model), {}).items():
+    kind = model_kind(model)
+    if kind not in MODELS:
+        yield f"model {kind}"
+    for setting, values in MODELS.get(kind, {}).items():
         if model.get(setting) not in values:
             yield f"model.{setting} = {model[setting]!r}"
     for token in definition["added_tokens"]:
         flags = [flag for flag in ("single_word", "lstrip", "rstrip") if token[flag]]
         if flags and not token["special"]:
             yield f"added token {token['content']!r} with {', '.join(flags)}"
-
-
-def _kind(model: Mapping[str, Any]) -> str:
-    return str(model.get("type", "BPE" if "merges" in model else "WordPiece"))
 
 
 def _steps(stage: Any) -> Iterator[dict[str, Any]]:

@@ -21,7 +21,6 @@ from transduce.interop.read import (
     Config,
     ImportedModel,
     open_checkpoint,
-    read_json_object,
     reordered,
     reordered_bias,
 )
@@ -29,6 +28,7 @@ from transduce.interop.tokenizers import ENCODER, read_tokenizer
 from transduce.models.config import EncoderOnlyConfig
 from transduce.nn.stack_configs import PoolerActivation, TransformerConfig
 from transduce.settings.sections import to_dict
+from transduce.support.files import read_json_object
 from transduce.text import Numbering
 
 logger = logging.getLogger("transduce")

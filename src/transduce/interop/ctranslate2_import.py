@@ -28,10 +28,11 @@ from transduce.interop.argos import (
 )
 from transduce.interop.layers import Copier, MarianDefaults, fairseq_sinusoids, layer_parts
 from transduce.interop.model_names import MODEL
-from transduce.interop.read import Checkpoint, Config, ImportedModel, read_json_object, text_kinds
+from transduce.interop.read import Checkpoint, Config, ImportedModel, text_kinds
 from transduce.models.config import EncoderDecoderConfig
 from transduce.nn.stack_configs import Activation, TransformerConfig
 from transduce.settings.sections import to_dict
+from transduce.support.files import read_json_object
 from transduce.text.languages import languages_of
 
 VERSIONS = range(2, 7)

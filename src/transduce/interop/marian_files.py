@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from transduce.errors import DataError
 from transduce.interop.layers import Parts, layer_parts
+from transduce.interop.model_names import HEADER, TENSOR, VERSION
 
 SETTINGS = "special:model.yml"
 """Name of the settings among the tensors."""
@@ -61,7 +62,6 @@ def tensor_name(name: str, kind: str) -> str:
 
 
 Arrays = Mapping[str, NDArray[Any]]
-VERSION = 1
 BLOCK = 256
 """Bytes; the data of a tensor begin at a multiple of them."""
 INT8, FLOAT32, INTGEMM8 = 0x101, 0x404, 0x4101
@@ -91,9 +91,9 @@ def bin_file(arrays: Arrays, settings: str, divisors: Mapping[str, float] = {}) 
     text = _text(settings)
     tensors.append((SETTINGS, INT8, text.shape, text.tobytes()))
     contents = [content + bytes(-len(content) % BLOCK) for *_, content in tensors]
-    file = bytearray(struct.pack("<QQ", VERSION, len(tensors)))
+    file = bytearray(HEADER.pack(VERSION, len(tensors)))
     for (name, kind, shape, _), content in zip(tensors, contents, strict=True):
-        file += struct.pack("<4Q", len(name) + 1, kind, len(shape), len(content))
+        file += TENSOR.pack(len(name) + 1, kind, len(shape), len(content))
     for name, *_ in tensors:
         file += name.encode() + b"\0"
     for _, _, shape, _ in tensors:
@@ -209,11 +209,11 @@ def _floats(name: str, array: NDArray[Any]) -> NDArray[Any]:
 
 
 def _read_bin(content: bytearray) -> tuple[dict[str, NDArray[Any]], dict[str, float]]:
-    version, n = struct.unpack_from("<QQ", content)
-    if version != VERSION or n * 32 > len(content):
+    version, n = HEADER.unpack_from(content)
+    if version != VERSION or n * TENSOR.size > len(content):
         raise ValueError(f"version {version}, {n} tensors")
-    headers = [struct.unpack_from("<4Q", content, 16 + 32 * i) for i in range(n)]
-    at, names, shapes = 16 + 32 * n, [], []
+    at, names, shapes = HEADER.size + TENSOR.size * n, [], []
+    headers = [*TENSOR.iter_unpack(content[HEADER.size : at])]
     for length, *_ in headers:
         names.append(content[at : at + length - 1].decode())
         at += length

@@ -10,14 +10,14 @@ from typing import Any
 from transduce.errors import DataError, reading
 from transduce.interop.argos import argos_languages
 from transduce.interop.packed import packed_files
-from transduce.support.files import read_json
+from transduce.support.files import read_json_object
 from transduce.text.languages import NAMES, canonical
 
 MODEL = "model.bin"
 """File of CTranslate2."""
-HEADER, TENSOR = struct.Struct("<QQ"), struct.Struct("<4Q")
-"""Beginning of a `.bin` of Marian: version and number of tensors; then of each four numbers, the
-last its bytes."""
+VERSION, HEADER, TENSOR = 1, struct.Struct("<QQ"), struct.Struct("<4Q")
+"""Beginning of a `.bin` of Marian: version and number of tensors; then of each the length of its
+name, kind, rank and bytes."""
 
 
 def model_folder(directory: Path) -> Path | None:
@@ -63,11 +63,10 @@ def _check_beginning(file: Path) -> None:
     with reading(file), file.open("rb") as content:
         beginning = content.read(HEADER.size)
         version, n = HEADER.unpack(beginning) if len(beginning) == HEADER.size else (0, 0)
-        sizes = content.read(32 * n) if n < 1 << 16 else b""
-        needed = sum(
-            tensor[3] for tensor in struct.iter_unpack("<4Q", sizes[: len(sizes) // 32 * 32])
-        )
-        if version != 1 or len(sizes) < 32 * n or needed > file.stat().st_size:
+        tensors = content.read(TENSOR.size * n) if n < 1 << 16 else b""
+        is_whole = version == VERSION and len(tensors) == TENSOR.size * n
+        sizes = [size for *_, size in TENSOR.iter_unpack(tensors)] if is_whole else []
+        if not is_whole or sum(sizes) > file.stat().st_size:
             raise DataError(f"{file} is not a whole model of Marian; copy it again")
 
 
@@ -75,7 +74,8 @@ def marian_languages(directory: Path, file: Path) -> tuple[str, str] | None:
     """Languages of a model: of its registry or metadata, or in names as "enpt" or "en-pt"."""
     for name in ("registry.json", "metadata.json"):
         for path in (directory / name, directory.absolute().parent / name):
-            if path.is_file() and (pair := _listed_pair(_content(path), file.name)) is not None:
+            content = read_json_object(path) if path.is_file() else {}
+            if (pair := _listed_pair(content, file.name)) is not None:
                 return pair
     names = [file.name, *(path.name for path in sorted(directory.glob("*.spm")))]
     parts = [part for name in names for part in name.split(".")]
@@ -96,14 +96,3 @@ def pair_of(name: str) -> tuple[str, str] | None:
     pairs = ((canonical(source), canonical(target)) for source, target in cuts)
     known = [pair for pair in pairs if set(pair) <= {*NAMES} and pair[0] != pair[1]]
     return known[0] if known and name.islower() else None
-
-
-def _content(path: Path) -> Mapping[str, Any]:
-    """Object of a JSON file.  Raises DataError."""
-    try:
-        content = read_json(path)
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path} cannot be read: {error}") from None
-    if not isinstance(content, dict):
-        raise DataError(f"{path} must hold an object")
-    return content

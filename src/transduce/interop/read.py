@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from transduce.errors import DataError, printable_name
-from transduce.support.files import from_json
+from transduce.support.files import read_json_object
 from transduce.text import EOS, SPECIAL_TOKENS, Tokenizer
 from transduce.text.imported import ImportedTokenizer
 
@@ -348,19 +348,6 @@ def open_safetensors(path: Path) -> Any:
         raise DataError(
             f"{path} is not a complete safetensors file ({error}); copy it again"
         ) from None
-
-
-def read_json_object(path: Path, kind: type = dict) -> Any:
-    """Content of a JSON file, an object or else a list.  Raises DataError for other content."""
-    try:
-        content = from_json(path.read_bytes())
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}") from None
-    except ValueError as error:
-        raise DataError(f"{path} is not JSON ({error})") from None
-    if not isinstance(content, kind):
-        raise DataError(f"{path} must contain a JSON {'object' if kind is dict else 'list'}")
-    return content
 
 
 def _sharded(directory: Path, index: dict[str, Any]) -> dict[str, Path]:

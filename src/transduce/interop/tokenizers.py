@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from transduce.errors import DataError, TransduceError, extra_module, naming
-from transduce.interop.read import read_json_object
+from transduce.support.files import read_json_object
 from transduce.text import HuggingFaceTokenizer, MarianTokenizer, Numbering
-from transduce.text.hugging_face import check_steps, library_errors
+from transduce.text.hugging_face import check_steps, library_errors, model_kind
 from transduce.text.imported import AddedToken
 from transduce.text.languages import languages_of
 
@@ -250,10 +250,8 @@ def _check_content(path: Path, name: str, kind: str | None) -> None:
     model = content.get("model")
     if not isinstance(model, dict):
         raise DataError(f"{path} has no tokenizer model")
-    usual = "Unigram" if isinstance(model.get("vocab"), list) else "WordPiece"
-    model_kind = model.get("type", "BPE" if "merges" in model else usual)
-    if kind is not None and model_kind != kind:
-        raise DataError(f"{path}: the model is {model_kind}, but {name} needs {kind}")
+    if kind is not None and model_kind(model) != kind:
+        raise DataError(f"{path}: the model is {model_kind(model)}, but {name} needs {kind}")
     with naming(path):
         check_steps(content)
 

@@ -12,10 +12,10 @@ from transduce.interop.read import (
     ImportedModel,
     is_number,
     open_checkpoint,
-    read_json_object,
 )
 from transduce.nn.stack_configs import TransformerConfig
 from transduce.settings.sections import to_dict
+from transduce.support.files import read_json_object
 from transduce.vision.vit import VisionConfig
 
 logger = logging.getLogger("transduce")

@@ -33,10 +33,10 @@ class OpenSpeech(NamedTuple):
         """The state of its fields (`_asdict`) in JSON.  Raises SettingError for other fields."""
         try:
             state = cls(**{name: _of_json(field) for name, field in fields.items()})
-            kinds = [type(field) for field in state] == [float, bool, tuple, tuple, str]
+            is_valid = [type(field) for field in state] == [float, bool, tuple, tuple, str]
         except (AttributeError, TypeError):
-            kinds = False
-        if not kinds or not 0 <= state.done < float("inf"):
+            is_valid = False
+        if not is_valid or not 0 <= state.done < float("inf"):
             raise SettingError("state is not one of an answer")
         return state
 

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from transduce.errors import RunError, SettingError
 from transduce.interop.speaker_encoder import LAYERS, SPEAKERS, WIDTHS
 from transduce.speech import MOST_SPEAKERS
+from transduce.speech.audio import resampled
 from transduce.speech.features import VoiceMel
 from transduce.speech.languages import most_probable
 from transduce.speech.segments import Segment, word_places
@@ -95,11 +96,7 @@ class SpeakerEncoder:
 
         rate: of the samples, in Hz.  A piece shorter than a window is repeated.
         """
-        samples = piece.samples
-        if rate != self.mel.rate:
-            import soxr
-
-            samples = soxr.resample(samples, rate, self.mel.rate)
+        samples = np.concatenate([*resampled(iter([piece.samples]), rate, self.mel.rate)])
         level = math.sqrt(float(np.square(samples).mean()))
         frames = self.mel(samples * np.float32(max(1.0, QUIET / max(level, 1e-6))))
         if len(frames) < WINDOW:
@@ -144,16 +141,16 @@ class SpeakerTurn(NamedTuple):
     speaker: int
 
 
-class SpokenBy:
-    """Speakers of a recording whose pieces pass by."""
+class Diarizer:
+    """Diarization of a recording, from the pieces that pass through `embed`."""
 
     def __init__(self, speakers: Speakers, rate: int) -> None:
         self._speakers = speakers
         self._rate = rate
         self._pieces: list[tuple[float, float, list[int], Vectors]] = []
 
-    def noting(self, pieces: Iterable[AudioPiece]) -> Iterator[AudioPiece]:
-        """The pieces, whose voices are kept."""
+    def embed(self, pieces: Iterable[AudioPiece]) -> Iterator[AudioPiece]:
+        """Pass the pieces on, and store the vectors of their windows."""
         for piece in pieces:
             firsts, vectors = self._speakers.encoder.windows_of(piece, self._rate)
             self._pieces.append((piece.start, piece.end, firsts, vectors))
@@ -197,7 +194,8 @@ class SpokenBy:
                 continue
             by = [_speaker(turns, word.start, word.end) for word in segment.words]
             for speaker, run in itertools.groupby(range(len(by)), by.__getitem__):
-                first, *_, last = [*run] * 2
+                numbers = [*run]
+                first, last = numbers[0], numbers[-1]
                 words = segment.words[first : last + 1]
                 yield replace(
                     segment,

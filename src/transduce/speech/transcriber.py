@@ -25,7 +25,7 @@ from transduce.speech.languages import SpokenLanguages, noted
 from transduce.speech.prompt import Encoded, Source, TimedTokens, prompt_with, timed_tokens
 from transduce.speech.recogniser import Recogniser
 from transduce.speech.segments import Segment, words_of
-from transduce.speech.speakers import Speakers, SpokenBy
+from transduce.speech.speakers import Diarizer, Speakers
 from transduce.speech.windows import (
     FILLED,
     AudioPiece,
@@ -134,15 +134,15 @@ class Transcriber:
         if self.speakers is None:
             yield from self._of_pieces(pieces, live, cancelled)
         else:
-            spoken_by = SpokenBy(self.speakers, self.rate)
+            diarizer = Diarizer(self.speakers, self.rate)
             segments: list[Segment] = []
             failure = None
             try:
-                for segment in self._of_pieces(spoken_by.noting(pieces), live, cancelled):
+                for segment in self._of_pieces(diarizer.embed(pieces), live, cancelled):
                     segments.append(segment)
             except DataError as error:  # what was read before the damage stays
                 failure = error
-            yield from spoken_by.named(segments)
+            yield from diarizer.named(segments)
             if failure is not None:
                 raise failure
 
@@ -202,12 +202,12 @@ class Transcriber:
         cancelled: Callable[[], bool],
     ) -> Iterator[Segment]:
         """Segments of a piece, or of an open one a partial segment for new certain words."""
-        place = Segment(piece.start, piece.end, "", partial=True)
+        partial = Segment(piece.start, piece.end, "", partial=True)
         if not piece.goes_on:
             windows = languages.cut([Window([piece], self.rate)]) if len(piece.samples) else []
-            yield from words.completed([*self._of_windows(windows, 0, cancelled)], place)
+            yield from words.completed([*self._of_windows(windows, 0, cancelled)], partial)
         elif words.add(self._draft(piece, cancelled)):
-            yield replace(place, text=words.text)
+            yield replace(partial, text=words.text)
 
     def _draft(self, piece: AudioPiece, cancelled: Callable[[], bool]) -> str:
         """Text of a piece so far, by a greedy search over as much sound as there is."""
@@ -264,9 +264,9 @@ class Transcriber:
             attempts = [best for (best,) in attempt(range(len(windows)), self.options)]
         for window, source, best in zip(windows, sources, attempts, strict=True):
             segments = self._segments(recogniser, source, best, window)
-            said = [segment for segment in segments if segment.text]
-            rests = window.unheard(said and segments) if recogniser.prompt.times else []
-            for segment in segments if said or not rests else ():
+            has_text = any(segment.text for segment in segments)
+            rests = window.unheard(segments if has_text else []) if recogniser.prompt.times else []
+            for segment in segments if has_text or not rests else ():
                 placed = window.placed(segment)
                 if placed.start < placed.end:  # else made up after the sound
                     yield placed
@@ -346,14 +346,12 @@ class Transcriber:
                 yield replace(segment, text="", words=(), guard="made-up", dropped=text)
             elif end > n_said:
                 n = max(0, int(n_said) - begin)
-                said = decode_line(self.recogniser.tokenizer, part.tokens[:n]).strip()
-                rest = text[len(said) :]
-                if is_of_word(rest[:1]) and is_of_word(said[-1:]):  # within a word
-                    said = said.rpartition(" ")[0]
-                words = segment.words[: len(said.split())]
-                yield replace(
-                    segment, text=said, words=words, guard="repeated", dropped=text[len(said) :]
-                )
+                beginning = decode_line(self.recogniser.tokenizer, part.tokens[:n]).strip()
+                rest = text[len(beginning) :]
+                if is_of_word(rest[:1]) and is_of_word(beginning[-1:]):  # within a word
+                    beginning = beginning.rpartition(" ")[0]
+                words, rest = segment.words[: len(beginning.split())], text[len(beginning) :]
+                yield replace(segment, text=beginning, words=words, guard="repeated", dropped=rest)
             else:
                 yield segment
             begin = end

@@ -87,7 +87,7 @@ def sound_pieces(
     is given, so far, and later as a whole, without samples if it was no speech; 0 for never.
     Memory holds a single piece.
     """
-    cutter = _Cutter(rate, round(longest / HOP_SECONDS), PAUSE)
+    cutter = _Cutter(rate, longest)
     shown = 0
     for block in blocks:
         for at in range(0, len(block), BLOCK_SECONDS * rate):
@@ -107,7 +107,7 @@ def pieces_so_far(
     longest: as of `sound_pieces`.  done: seconds by which the noise is estimated alone.  goes_on:
     True for an open piece from there.  last: True for sound that has ended.
     """
-    cutter = _Cutter(rate, round(longest / HOP_SECONDS), PAUSE, done, goes_on)
+    cutter = _Cutter(rate, longest, done, goes_on)
     pieces = list[AudioPiece]()
     for at in range(0, len(samples), BLOCK_SECONDS * rate):
         pieces += cutter.add(samples[at : at + BLOCK_SECONDS * rate])
@@ -119,16 +119,13 @@ class _Cutter:
     """Samples and levels that are not decided on yet, or belong to the present piece; places in
     hops.
 
-    rate: in Hz.  longest, pause: in levels.  done, goes_on: as of `pieces_so_far`.
+    rate: in Hz.  longest: as of `sound_pieces`.  done, goes_on: as of `pieces_so_far`.
     """
 
-    def __init__(
-        self, rate: int, longest: int, pause: int, done: float = 0.0, goes_on: bool = False
-    ) -> None:
-        assert longest > 4 * MARGIN, longest
+    def __init__(self, rate: int, longest: float, done: float = 0.0, goes_on: bool = False) -> None:
         self.rate = rate
-        self.longest = longest
-        self.pause = pause
+        self.longest = round(longest / HOP_SECONDS)  # in levels
+        assert self.longest > 4 * MARGIN, longest
         self.bands = _BandPowers(rate)
         self.hop = self.bands.hop
         self._samples = np.zeros(0, np.float32)
@@ -220,7 +217,7 @@ class _Cutter:
             return
         if level > FAINT:
             self._sounded = after
-        if decided + SPAN // 2 - self._sounded >= self.pause:
+        if decided + SPAN // 2 - self._sounded >= PAUSE:
             yield from self._piece(self._begin, self._sounded)
         elif decided + SPAN - self._begin >= self.longest:
             half = self._begin + self.longest // 2

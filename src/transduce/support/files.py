@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
-from transduce.errors import SettingError
+from transduce.errors import DataError, SettingError
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock
@@ -90,6 +90,19 @@ def read_json(path: Path) -> Any:
     if path.stat().st_size > RUN_FILE_LIMIT.most() << 20:
         raise ValueError(f"the file is too large; {RUN_FILE_LIMIT.remedy()}")
     return from_json(path.read_bytes())
+
+
+def read_json_object(path: Path, kind: type = dict) -> Any:
+    """Content of a JSON file, an object or else a list.  Raises DataError for other content."""
+    try:
+        content = read_json(path)
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise DataError(f"{path} is not JSON ({error})") from None
+    if not isinstance(content, kind):
+        raise DataError(f"{path} must contain a JSON {'object' if kind is dict else 'list'}")
+    return content
 
 
 class LockHeldError(Exception):

@@ -142,6 +142,12 @@ def definition_parts(*stages: Any) -> Iterator[dict[str, Any]]:
                     waiting += reversed(stage[steps])
 
 
+def model_kind(model: Mapping[str, Any]) -> str:
+    """Kind of the model of a definition, by its contents where it has no `type`."""
+    usual = "Unigram" if isinstance(model.get("vocab"), list) else "WordPiece"
+    return str(model.get("type", "BPE" if "merges" in model else usual))
+
+
 def _check_merges(model: Mapping[str, Any]) -> None:
     """Raises RunError for a merge with a second part shorter than the continuation prefix."""
     prefix, merges = model.get("continuing_subword_prefix"), model.get("merges")
