@@ -16,6 +16,7 @@ from transduce import load
 from transduce.cli.main import main
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError, RunError, SettingError
+from transduce.interop.new_language import NewLanguage
 from transduce.runs.importing import import_run
 from transduce.speech.features import VoiceMel
 from transduce.speech.segments import Segment, Word, written
@@ -46,6 +47,9 @@ class Pitches:
             rows.append([power[:edge].sum(), power[edge:].sum()])
         vectors = np.array(rows, np.float32)
         return firsts, vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+LLD = NewLanguage("lld")
 
 
 def told_apart(number: int = 0) -> Speakers:
@@ -85,6 +89,14 @@ def test_what_is_no_encoder_is_refused(tmp_path: Path) -> None:
         SpeakerEncoder(tmp_path)
     with pytest.raises(SettingError, match="give 1 to 26"):
         told_apart(27)
+
+
+def test_what_an_encoder_does_not_take_is_refused(tmp_path: Path) -> None:
+    file = weights_file(tmp_path / "pretrained.pt")
+    for ignored in ({"overrides": ["seed=2"]}, {"languages": ("en", "pt")}, {"language": LLD}):
+        with pytest.raises(SettingError, match="an encoder of speakers has no settings"):
+            import_run(file, tmp_path / "voices", **ignored)
+        assert not (tmp_path / "voices").exists()
 
 
 def test_clusters() -> None:

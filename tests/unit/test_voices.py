@@ -10,6 +10,7 @@ import pytest
 import transduce
 from transduce.cli.main import main
 from transduce.errors import DataError, InputError, SettingError
+from transduce.interop.new_language import NewLanguage
 from transduce.runs.importing import import_run
 from transduce.serve.dialects.openai_audio import FORMS, encoded_audio
 from transduce.speech.audio import read_audio
@@ -70,6 +71,8 @@ def voice_file(directory: Path, speakers: int = 1, rate: int = 16_000) -> Path:
 def test_a_voice_speaks_behind_the_same_calls(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    with pytest.raises(SettingError, match="a language cannot be added to a voice"):
+        import_run(voice_file(tmp_path), tmp_path / "voice", language=NewLanguage("lld"))
     path = import_run(voice_file(tmp_path), tmp_path / "voice")
     run = transduce.load(path, "cpu")
     assert isinstance(run.predictor, Voice) and run.recipe.task == "speech-synthesis"

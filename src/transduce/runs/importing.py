@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from transduce.decoding.shortlist import Shortlist
-from transduce.errors import RunError
+from transduce.errors import RunError, SettingError
 from transduce.interop.models import import_directory
 from transduce.interop.new_language import NewLanguage, with_language
 from transduce.interop.packed import plain_files
@@ -65,8 +65,12 @@ def import_run(
         path = path.resolve()
     _check_free(path, overwrite)
     if source.suffix == ".onnx":
+        if language is not None:
+            raise SettingError(f"{source}: a language cannot be added to a voice; leave it out")
         return _import_voice(source, path, overrides)
     if source.suffix == ".pt" and (encoder := read_speaker_encoder(source)) is not None:
+        if language is not None or [*overrides]:
+            raise SettingError(f"{source}: an encoder of speakers has no settings; leave them out")
         return _import_speakers(source, path, encoder)
     with unpacked(source) as files:
         if not (files / "recipe.toml").is_file():
