@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from helpers.live_page import differences, live_explanations, live_of, needs_node
+from helpers.live_page import differences, explained, live_explanations, live_of, needs_node
 from helpers.random_predictors import (
     random_classifier,
     random_dialogue,
@@ -15,26 +15,18 @@ from helpers.random_predictors import (
     random_filler,
     random_recommender,
 )
-from transduce.explain.explanation import Explanation
-from transduce.explain.tasks import (
-    explain_classification,
-    explain_embedding,
-    explain_generation,
-    explain_masked_language_model,
-    explain_recommendation,
-)
 from transduce.text import CharactersConfig, SubwordConfig, SymbolsConfig, TokenizerConfig
 
 pytestmark = [pytest.mark.system, needs_node]
 
 
 def differing(
-    directory: Path, predictor: Any, explain: Any, texts: list[str], *uncounted: str
+    directory: Path, predictor: Any, texts: list[str], *uncounted: str
 ) -> list[list[str]]:
     """Differences of the page from Python, for each text; `uncounted`: fields left out."""
     model = live_of(predictor, "")
     shown = live_explanations(directory, model, [(text,) for text in texts])
-    expected: list[Explanation] = [explain(predictor, (text,)) for text in texts]
+    expected = [explained(predictor, text) for text in texts]
     return [
         differences(python, {**page, **{name: getattr(python, name) for name in uncounted}})
         for python, page in zip(expected, shown, strict=True)
@@ -60,7 +52,7 @@ def test_masked_tokens(config: TokenizerConfig, segments: bool, tmp_path: Path) 
         "ten cats <mask>",
         " ",
     ]
-    assert differing(tmp_path, filler, explain_masked_language_model, texts) == [[]] * len(texts)
+    assert differing(tmp_path, filler, texts) == [[]] * len(texts)
 
 
 @pytest.mark.parametrize("pooling", ["max", "mean"])
@@ -70,7 +62,7 @@ def test_text_cnn(pooling: str, tmp_path: Path) -> None:
         ("good", "bad", "none"), encoder=encoder, pooling=pooling, pooler=False, d_model=50
     )
     texts = ["the cat sat on the mat", "a bird", "cats unknown ten a bird sang in the tree"]
-    assert differing(tmp_path, classifier, explain_classification, texts) == [[]] * len(texts)
+    assert differing(tmp_path, classifier, texts) == [[]] * len(texts)
     (shown,) = live_explanations(tmp_path, live_of(classifier, ""), [(texts[0],)])
     assert len(shown["features"]) == (16 if pooling == "max" else 0)
 
@@ -80,15 +72,15 @@ def test_embeddings(pooling: str, normalize: bool, tmp_path: Path) -> None:
     embedder = random_embedder(SubwordConfig(size=300), pooling, normalize)
     # The answer has eight digits of a float32, which are not all alike; the vector is.
     texts = ["the cat sat", "ten birds"]
-    assert differing(tmp_path, embedder, explain_embedding, texts, "answer") == [[], []]
+    assert differing(tmp_path, embedder, texts, "answer") == [[], []]
 
 
 def test_replies(tmp_path: Path) -> None:
     texts = ["the cat", "a cat\nten dogs\nthe mat", "the tree sang in the mat, and in the tree", ""]
-    assert differing(tmp_path, random_dialogue(), explain_generation, texts) == [[]] * len(texts)
+    assert differing(tmp_path, random_dialogue(), texts) == [[]] * len(texts)
 
 
 def test_recommendations(tmp_path: Path) -> None:
     texts = ["the cat sat", "cats unknown ten a bird sang in the tree on", ""]
     recommender = random_recommender()
-    assert differing(tmp_path, recommender, explain_recommendation, texts) == [[]] * len(texts)
+    assert differing(tmp_path, recommender, texts) == [[]] * len(texts)

@@ -9,26 +9,9 @@ from typing import Any
 import pytest
 
 from helpers.browser import needs_chromium, opened_files
-from helpers.live_page import live_of
-from helpers.random_predictors import (
-    random_classifier,
-    random_dialogue,
-    random_embedder,
-    random_filler,
-    random_generator,
-    random_recommender,
-)
+from helpers.live_page import live_html
+from helpers.random_predictors import PREDICTORS, random_classifier, random_generator
 from helpers.random_translator import random_translator
-from transduce.explain.page import page_of
-from transduce.explain.tasks import (
-    explain_classification,
-    explain_embedding,
-    explain_generation,
-    explain_masked_language_model,
-    explain_recommendation,
-    explain_translation,
-)
-from transduce.text import SymbolsConfig
 
 pytestmark = needs_chromium
 
@@ -47,36 +30,15 @@ def untrained(encoder: dict[str, Any], decoder: dict[str, Any]) -> Any:
     return random_translator(encoder, decoder, trained=False, decoding=decoding)
 
 
-MAKERS: dict[str, tuple[Any, Any, str]] = {
-    "translation": (random_translator, explain_translation, TEXT),
-    "masked": (
-        lambda: random_filler(SymbolsConfig()),
-        explain_masked_language_model,
-        "the <mask> sat",
-    ),
-    "labels": (random_classifier, explain_classification, "the cat sat"),
-    "vectors": (lambda: random_embedder(SymbolsConfig()), explain_embedding, "the cat"),
-    "replies": (random_dialogue, explain_generation, "the cat"),
-    "items": (random_recommender, explain_recommendation, "the cat"),
-    "one vector": (
-        lambda: untrained(RNN, {**RNN, "context": {"kind": "fixed"}}),
-        explain_translation,
-        TEXT,
-    ),
-    "recurrent attention": (
-        lambda: untrained(RNN, {**RNN, "context": {"kind": "additive"}}),
-        explain_translation,
-        TEXT,
-    ),
-    "convolutions": (
-        lambda: untrained(CONVOLUTION, {**CONVOLUTION, "max_positions": 40}),
-        explain_translation,
-        TEXT,
-    ),
-    "memory network": (lambda: random_generator(MEMORY), explain_generation, "the cat sat"),
+MAKERS: dict[str, tuple[Callable[[], Any], str]] = {
+    "translation": (random_translator, TEXT),
+    **PREDICTORS,
+    "one vector": (lambda: untrained(RNN, {**RNN, "context": {"kind": "fixed"}}), TEXT),
+    "recurrent attention": (lambda: untrained(RNN, {**RNN, "context": {"kind": "additive"}}), TEXT),
+    "convolutions": (lambda: untrained(CONVOLUTION, {**CONVOLUTION, "max_positions": 40}), TEXT),
+    "memory network": (lambda: random_generator(MEMORY), "the cat sat"),
     "recurrent labels": (
         lambda: random_classifier(("good", "bad"), encoder=RNN, pooling="first"),
-        explain_classification,
         "the cat sat",
     ),
 }
@@ -90,10 +52,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     def page(name: str) -> Path:
         file = folder / f"{name}.html"
         if not file.exists():
-            make, explain, text = MAKERS[name]
-            predictor = make()
-            model = live_of(predictor, "run").packed("float32")
-            file.write_text(page_of([explain(predictor, (text,)).packed()], model), "utf-8")
+            make, text = MAKERS[name]
+            file.write_text(live_html(make(), text), encoding="utf-8")
         return file
 
     return page
@@ -128,8 +88,8 @@ def test_the_picture_is_the_first_screen_of_every_task(
     sides = page.evaluate("Object.keys(D.stacks)")
     for side in sides:
         tokens = page.evaluate(f"flowTokens('{side}')")
-        own = f".flowbox[data-side={side}] [data-k^=flow{side}].tokencell:not(.memory) bdi"
-        assert page.locator(own).all_inner_texts() == tokens
+        cells = f".flowbox[data-side={side}] [data-k^=flow{side}].tokencell:not(.memory) bdi"
+        assert page.locator(cells).all_inner_texts() == tokens
         fanned = page.locator(f".headnode[data-k^='fan{side}']").count()
         if page.evaluate(f"D.stacks.{side}.kind") == "transformer":
             assert fanned in {page.evaluate(f"{n} * D.stacks.{side}.n_heads") for n in (1, 2)}

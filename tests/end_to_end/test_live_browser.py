@@ -12,26 +12,18 @@ import pytest
 import torch
 
 from helpers.browser import needs_chromium, opened_files
-from helpers.live_page import differences, live_of
+from helpers.live_page import differences, explained, live_html, live_of
 from helpers.random_predictors import (
+    PREDICTORS,
     random_classifier,
     random_dialogue,
     random_embedder,
-    random_filler,
-    random_recommender,
 )
 from helpers.random_translator import random_translator
 from transduce.explain.knock_out import explain_without, knock_out
 from transduce.explain.page import page_of
 from transduce.explain.parts import KnockOut
-from transduce.explain.tasks import (
-    explain_classification,
-    explain_embedding,
-    explain_generation,
-    explain_masked_language_model,
-    explain_recommendation,
-    explain_translation,
-)
+from transduce.explain.tasks import explain_translation
 from transduce.sequence import Padded
 from transduce.text import BOS, EOS, SymbolsConfig
 
@@ -48,9 +40,7 @@ OpenPage = Callable[..., Any]
 def show(browser: Any, tmp_path: Path) -> Iterator[OpenPage]:
     """Opens a live page from disk; its console must stay empty, and nothing be fetched."""
     file = tmp_path / "live.html"
-    model = live_of(TRANSLATOR, "run").packed("float32")
-    examples = [explain_translation(TRANSLATOR, (text,)).packed() for text in (TEXT, "w2")]
-    whole = page_of(examples, model)
+    whole = live_html(TRANSLATOR, TEXT, "w2")
     with opened_files(browser) as open_file:
 
         def open_page(at: str = "", content: str = whole, **settings: Any) -> Any:
@@ -226,32 +216,21 @@ def test_a_link_with_too_long_a_text_shows_the_example(show: OpenPage) -> None:
     assert answer(page) == explain_translation(TRANSLATOR, (TEXT,)).answer
 
 
-TASKS: dict[str, tuple[Any, Any, str, str]] = {
-    "masked": (
-        lambda: random_filler(SymbolsConfig()),
-        explain_masked_language_model,
-        "the <mask> sat",
-        "a <mask> sang",
-    ),
-    "vectors": (
-        lambda: random_embedder(SymbolsConfig()),
-        explain_embedding,
-        "the cat",
-        "a bird sang",
-    ),
-    "replies": (random_dialogue, explain_generation, "the cat", "a cat\nten dogs\nthe mat"),
-    "items": (random_recommender, explain_recommendation, "the cat", "the mat sat"),
+TYPED = {
+    "masked": "a <mask> sang",
+    "vectors": "a bird sang",
+    "replies": "a cat\nten dogs\nthe mat",
+    "items": "the mat sat",
 }
 
 
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", TYPED)
 def test_other_tasks(name: str, show: OpenPage) -> None:
-    make, explain, first, typed = TASKS[name]
+    make, example = PREDICTORS[name]
     predictor = make()
-    model = live_of(predictor, "run").packed("float32")
-    page = show("", page_of([explain(predictor, (first,)).packed()], model))
-    page.locator(".typed").first.fill(typed)
-    python = explain(predictor, (typed,))
+    page = show("", live_html(predictor, example))
+    page.locator(".typed").first.fill(TYPED[name])
+    python = explained(predictor, TYPED[name])
     vector = python.vectors.get("embedding")
     expect(page, python.answer if vector is None else f"[{len(vector)}]")
     for tab in page.get_by_role("tab").all():
@@ -264,7 +243,7 @@ def test_a_large_model_writes_few_tokens_until_asked(show: OpenPage) -> None:
     model = live_of(predictor, "run").packed("float32")
     decoding = {**model["decoding"], "min_length": 12, "max_tokens": 20}
     model = {**model, "decoding": decoding, "parameters": 30_000_000}
-    page = show("", page_of([explain_generation(predictor, ("the cat",)).packed()], model))
+    page = show("", page_of([explained(predictor, "the cat").packed()], model))
     assert page.evaluate("D.steps.length") == 8
     assert "at most 8 tokens" in page.locator("#bar .note").last.inner_text()
     page.locator("select[data-k=most]").select_option("0")
@@ -277,9 +256,8 @@ def test_a_large_model_writes_few_tokens_until_asked(show: OpenPage) -> None:
 def test_labels_of_a_long_text_are_shaded_when_asked(show: OpenPage) -> None:
     classifier = random_classifier()
     text = "the cat sat on the mat a bird sang in the tree the dogs ran, and ran ten cats"
-    expected = explain_classification(classifier, (text,))
-    model = live_of(classifier, "run").packed("float32")
-    page = show("tab=answer", page_of([expected.packed()], model))
+    expected = explained(classifier, text)
+    page = show("tab=answer", live_html(classifier, text))
     shades = "chips => chips.filter(chip => Number(chip.style.getPropertyValue('--a')) > 0).length"
     assert page.locator("button.chip").evaluate_all(shades) == 0
     page.locator("button.chip").nth(2).click()
@@ -294,9 +272,8 @@ def test_labels_of_a_long_text_are_shaded_when_asked(show: OpenPage) -> None:
 
 def test_the_cosine_of_two_vectors(show: OpenPage) -> None:
     embedder = random_embedder(SymbolsConfig())
-    first, second = (explain_embedding(embedder, (text,)) for text in ("the cat", "a bird"))
-    model = live_of(embedder, "run").packed("float32")
-    page = show("second=a+bird&tab=beside", page_of([first.packed()], model))
+    first, second = (explained(embedder, text) for text in ("the cat", "a bird"))
+    page = show("second=a+bird&tab=beside", live_html(embedder, "the cat"))
     cosine = float((first.vectors["embedding"] * second.vectors["embedding"]).sum())
     expected = f"Cosine of the two vectors: {cosine:.2f}".replace("-", "−")
     assert page.get_by_text(expected).is_visible()
@@ -334,10 +311,9 @@ def test_a_vector_of_another_sentence_brings_its_answer(show: OpenPage) -> None:
 def test_shares_of_a_label(show: OpenPage) -> None:
     """In a page with a model, and in one without."""
     classifier = random_classifier()
-    explanation = explain_classification(classifier, ("the cat sat",))
-    live = page_of([explanation.packed()], live_of(classifier, "run").packed("float32"))
+    explanation = explained(classifier, "the cat sat")
     expected = [f"{x:+.2f}" if abs(x) >= 0.005 else "0.00" for x in explanation.credit[0].source]
-    for content in (live, explanation.page()):
+    for content in (live_html(classifier, "the cat sat"), explanation.page()):
         page = show("tab=answer", content)
         shown = page.locator(".share").all_inner_texts()
         assert [text.replace("−", "-") for text in shown] == expected
@@ -379,6 +355,5 @@ def test_shares_of_a_step_add_up(show: OpenPage) -> None:
 )
 def test_screens_of_an_ssru_decoder(show: OpenPage, at: str, shown: str) -> None:
     translator = random_translator(decoder={"kind": "ssru", "n_heads": 2, "d_ff": 24})
-    example = explain_translation(translator, (TEXT,)).packed()
-    page = show(at, page_of([example], live_of(translator, "run").packed("float32")))
+    page = show(at, live_html(translator, TEXT))
     assert shown in page.inner_text("#view")

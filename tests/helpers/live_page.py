@@ -14,7 +14,7 @@ import pytest
 from helpers.node import run_node
 from transduce.explain.explanation import Explanation
 from transduce.explain.live import LiveModel, Precision
-from transduce.explain.page import ENGINE
+from transduce.explain.page import ENGINE, page_of
 from transduce.tasks.table import TASKS
 
 needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
@@ -43,6 +43,20 @@ def live_of(predictor: Any, name: str) -> LiveModel:
     live = TASKS[predictor.recipe.task].live
     assert live is not None
     return live(predictor, name)
+
+
+def explained(predictor: Any, *parts: str) -> Explanation:
+    """The explanation of an input, by the row of its task."""
+    explain = TASKS[predictor.recipe.task].explain
+    assert explain is not None
+    explanation: Explanation = explain(predictor, parts)
+    return explanation
+
+
+def live_html(predictor: Any, *texts: str) -> str:
+    """A page that computes with a predictor; its examples are texts."""
+    examples = [explained(predictor, text).packed() for text in texts]
+    return page_of(examples, live_of(predictor, "run").packed("float32"))
 
 
 def engine() -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -124,3 +125,13 @@ def random_recommender() -> Any:
     }
     recipe = RecommendationRecipe.parse(settings, "recipe")
     return drawn(Recommender(recipe, train_tokenizer(SymbolsConfig(), LINES)))
+
+
+PREDICTORS: dict[str, tuple[Callable[[], Any], str]] = {
+    "masked": (lambda: random_filler(SymbolsConfig()), "the <mask> sat"),
+    "labels": (random_classifier, "the cat sat"),
+    "vectors": (lambda: random_embedder(SymbolsConfig()), "the cat"),
+    "replies": (random_dialogue, "the cat"),
+    "items": (random_recommender, "the cat"),
+}
+"""By kind of output: a maker, and a text to read."""
