@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from helpers.hugging_face import sentences
+from helpers.live_page import tokenized
 from helpers.native import needs_native
 from helpers.node import run_node
 from helpers.text_to_text import FAMILIES as MODELS
@@ -26,12 +27,6 @@ from transduce.web.page import SCRIPTS
 
 SPACE = "\u2581"
 SPECIAL = ("<pad>", "<unk>", "<s>", "</s>")
-TOKENS = """
-const { facts, texts } = JSON.parse(require("fs").readFileSync("texts.json", "utf8"));
-const tokenizer = tokenizerOf(facts);
-const answer = (ids) => [ids, tokenizer.decode(ids), ids.map((id) => tokenizer.token(id))];
-process.stdout.write(JSON.stringify(texts.map((text) => answer(tokenizer.encode(text)))));
-"""
 ODD = ["", " ", "<extra_id_0>a Straße ½b", "a<extra_id_0> </s> <unk> ▁ a▁b", "\0a\ufeffb", "'s'LL"]
 LINES = [
     *sentences(12, 7),
@@ -49,10 +44,8 @@ LINES = [
 def test_texts_have_the_tokens_of_python(family: str, tmp_path: Path) -> None:
     tokenizer = tokenizer_of(family)
     lines = [*texts(600, 1), *ODD]
-    content = {"facts": tokenizer_facts(tokenizer), "texts": lines}
-    (tmp_path / "texts.json").write_text(json.dumps(content), encoding="utf-8")
-    code = "".join(static(*script) for script in SCRIPTS[:2])
-    for line, answer in zip(lines, run_node(tmp_path, code + TOKENS), strict=True):
+    answers = tokenized(tmp_path, tokenizer_facts(tokenizer), lines)
+    for line, answer in zip(lines, answers, strict=True):
         ids = tokenizer.encode(line)
         assert answer == [ids, tokenizer.decode(ids), tokenizer.tokens(ids)], line
 
@@ -96,9 +89,9 @@ process.stdout.write(JSON.stringify(texts.map(answer)));
         ids = {piece: k for k, piece in enumerate(facts["pieces"])}
         for word, (got, _) in zip(words, answers, strict=True):
             n = len(word) // 6
-            own = [SPACE, *["catcat"] * n]
-            imported = [SPACE + "cat", *["catcat"] * (n - 1), "cat"]
-            assert got == [ids[piece] for piece in (own if facts is BPE else imported)]
+            by_learning = [SPACE, *["catcat"] * n]
+            by_score = [SPACE + "cat", *["catcat"] * (n - 1), "cat"]
+            assert got == [ids[piece] for piece in (by_learning if facts is BPE else by_score)]
     assert answers[1][1] < 12 * answers[0][1]
 
 

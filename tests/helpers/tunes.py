@@ -65,25 +65,32 @@ def durations_recipe(train: dict[str, Any], steps: int, rounds: int) -> dict[str
 
 def tune(text: str, seed: int = 0, pitch_factor: float = 1.0) -> Samples:
     """A tone of about a tenth of a second for each letter, in a little noise."""
-    chance = random.Random(seed)
-    parts = [np.zeros(RATE // 50, np.float32)]
-    for letter in text:
-        pitch = TONES[letter] * pitch_factor * chance.uniform(0.95, 1.05)
-        parts += [tone(chance.uniform(0.09, 0.14), RATE, pitch, chance.uniform(0.1, 0.4))]
-        parts += [np.zeros(RATE // 50, np.float32)]
-    samples: Samples = np.concatenate(parts)
-    return samples + noise(len(samples) / RATE, RATE, seed, 0.003)
+    pause = np.zeros(RATE // 50, np.float32)
+    return _in_noise([pause, *_tones(text, seed, (0.09, 0.14), pause, pitch_factor)], seed)
 
 
 def slow_tune(text: str, seed: int = 0) -> Samples:
     """A tone of about a third of a second for each letter, between silence, in a little noise."""
+    pause = np.zeros(RATE // 20, np.float32)
+    start, end = (noise(seed % n / 60, RATE, 3, 0.003) for n in (7, 5))
+    return _in_noise([start, *_tones(text, seed, (0.28, 0.36), pause), end], seed)
+
+
+def _tones(
+    text: str, seed: int, seconds: tuple[float, float], pause: Samples, pitch_factor: float = 1.0
+) -> list[Samples]:
+    """A tone for each letter, each before a pause.  seconds: of a tone, at least and at most."""
     chance = random.Random(seed)
-    parts = [noise(seed % 7 / 60, RATE, 3, 0.003)]
+    parts = []
     for letter in text:
-        pitch = TONES[letter] * chance.uniform(0.95, 1.05)
-        parts += [tone(chance.uniform(0.28, 0.36), RATE, pitch, chance.uniform(0.1, 0.4))]
-        parts += [np.zeros(RATE // 20, np.float32)]
-    samples: Samples = np.concatenate([*parts, noise(seed % 5 / 60, RATE, 3, 0.003)])
+        pitch = TONES[letter] * pitch_factor * chance.uniform(0.95, 1.05)
+        parts += [tone(chance.uniform(*seconds), RATE, pitch, chance.uniform(0.1, 0.4)), pause]
+    return parts
+
+
+def _in_noise(parts: list[Samples], seed: int) -> Samples:
+    """All parts, in a little noise."""
+    samples: Samples = np.concatenate(parts)
     return samples + noise(len(samples) / RATE, RATE, seed, 0.003)
 
 

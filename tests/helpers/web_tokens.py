@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import base64
-import io
 import json
 import random
 from collections.abc import Callable
 from typing import Any
 
-import sentencepiece
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
+from helpers.hugging_face import sentence_pieces
 from transduce.text import HuggingFaceTokenizer, Numbering
 from transduce.text.imported import fields_of
 
@@ -49,16 +48,8 @@ def texts(count: int, seed: int = 0, odd: bool = True) -> list[str]:
 
 def charsmap() -> str:
     """The compiled table of SentencePiece's nmt_nfkc, in base64."""
-    model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(texts(200, odd=False)),
-        model_writer=model,
-        vocab_size=300,
-        hard_vocab_limit=False,
-        minloglevel=2,
-        num_threads=1,
-    )
-    rules = dict(field for field in fields_of(model.getvalue()) if field[0] == 3)
+    model, _ = sentence_pieces(texts(200, odd=False), 300)
+    rules = dict(field for field in fields_of(model) if field[0] == 3)
     return base64.b64encode(dict(fields_of(rules[3]))[2]).decode()
 
 
