@@ -6,21 +6,17 @@ import base64
 import itertools
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-import transformers
 
 import transduce
-from helpers.hugging_face import (
-    byte_level,
-    save,
-    sentence_pieces,
-    sentences,
-    word_piece,
-    write_json,
-)
+from agreement.test_import_bert import bert, distilbert, roberta
+from agreement.test_import_gpt2 import gpt2
+from agreement.test_import_marian import marian
+from helpers.hugging_face import sentences, write_json
 from helpers.live_page import differences, live_explanations, needs_node
 from helpers.node import run_node
 from transduce.errors import SettingError
@@ -29,84 +25,22 @@ from transduce.runs.importing import import_run
 
 pytestmark = [pytest.mark.system, needs_node]
 
-SHAPE = {
-    "hidden_size": 24,
-    "num_attention_heads": 3,
-    "num_hidden_layers": 2,
-    "intermediate_size": 40,
-    "max_position_embeddings": 64,
-}
-ANGLED = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
-END = "<|endoftext|>"
-
-
-def bert(directory: Path, kind: str = "BertForMaskedLM", **changes: Any) -> None:
-    config = transformers.BertConfig(vocab_size=400, **{**SHAPE, **changes})
-    save(getattr(transformers, kind)(config), directory)
-    word_piece(directory, 400)
-
-
-def roberta(directory: Path, kind: str = "RobertaForMaskedLM") -> None:
-    settings = {"vocab_size": 300, "type_vocab_size": 1, "pad_token_id": 1}
-    save(getattr(transformers, kind)(transformers.RobertaConfig(**SHAPE, **settings)), directory)
-    byte_level(directory, 300, ANGLED)
-
-
-def distilbert(directory: Path) -> None:
-    shape = {"dim": 24, "n_heads": 3, "n_layers": 2, "hidden_dim": 31}
-    config = transformers.DistilBertConfig(vocab_size=400, max_position_embeddings=30, **shape)
-    save(transformers.DistilBertForSequenceClassification(config), directory)
-    word_piece(directory, 400)
-
-
-def gpt2(directory: Path) -> None:
-    shape = {"n_embd": 24, "n_head": 3, "n_layer": 2, "n_positions": 48}
-    end = {"bos_token_id": 0, "eos_token_id": 0}
-    config = transformers.GPT2Config(vocab_size=300, **shape, **end)
-    save(transformers.GPT2LMHeadModel(config), directory)
-    byte_level(directory, 300, [END])
-
-
-def marian(directory: Path) -> None:
-    directory.mkdir(parents=True)
-    model, pieces = sentence_pieces(sentences(300, 1), 90)
-    special = ["</s>", "<unk>", ">>xyz<<"]
-    plain = [piece for piece in dict.fromkeys(pieces) if piece not in ("</s>", "<unk>", "<s>")]
-    vocabulary = {piece: i for i, piece in enumerate([*special, *plain, "<pad>"])}
-    for side in ("source", "target"):
-        (directory / f"{side}.spm").write_bytes(model)
-    write_json(directory / "vocab.json", vocabulary)
-    names = {"source_lang": "en", "target_lang": "de", "tokenizer_class": "MarianTokenizer"}
-    write_json(directory / "tokenizer_config.json", names)
-    sides = {f"{side}_{name}": n for side in ("encoder", "decoder") for name, n in WIDTHS.items()}
-    pad = len(vocabulary) - 1
-    config = transformers.MarianConfig(
-        vocab_size=len(vocabulary),
-        d_model=24,
-        pad_token_id=pad,
-        decoder_start_token_id=pad,
-        max_position_embeddings=64,
-        activation_function="swish",
-        scale_embedding=True,
-        **sides,
-    )
-    save(transformers.MarianMTModel(config), directory)
-
-
-WIDTHS = {"layers": 2, "attention_heads": 3, "ffn_dim": 40}
+BERT = {"vocab_size": 400, "hidden_size": 24, "num_attention_heads": 3}
+GPT2 = {"n_embd": 24, "n_head": 3, "n_layer": 2, "n_positions": 48}
+MARIAN = {"d_model": 24, "activation_function": "swish", "scale_embedding": True}
 LINES = [*sentences(2, 3), " ".join(sentences(1, 4)[0].split()[:3]), "Ä 中 ☃ it's", "  a  b ", " "]
 MASKED = ["a <mask> c.", "<mask> ab<mask>ba, <mask>", *LINES]
 PAIRS = list(itertools.pairwise(LINES[:5]))
 MODELS: dict[str, tuple[Callable[[Path], Any], list[Any]]] = {
-    "BERT, masked words": (bert, MASKED),
-    "RoBERTa, masked words": (roberta, MASKED),
-    "BERT, labels": (lambda d: bert(d, "BertForSequenceClassification"), LINES),
-    "BERT, pairs": (lambda d: bert(d, "BertForSequenceClassification"), PAIRS),
-    "RoBERTa, pairs": (lambda d: roberta(d, "RobertaForSequenceClassification"), PAIRS),
-    "DistilBERT, labels": (distilbert, LINES),
-    "BERT, vectors": (lambda d: bert(d, "BertModel"), LINES),
-    "GPT-2": (gpt2, [line[:30] for line in LINES]),
-    "Marian": (marian, LINES),
+    "BERT, masked words": (lambda d: bert("BertForMaskedLM", d, **BERT), MASKED),
+    "RoBERTa, masked words": (partial(roberta, "RobertaForMaskedLM"), MASKED),
+    "BERT, labels": (lambda d: bert("BertForSequenceClassification", d, **BERT), LINES),
+    "BERT, pairs": (lambda d: bert("BertForSequenceClassification", d, **BERT), PAIRS),
+    "RoBERTa, pairs": (partial(roberta, "RobertaForSequenceClassification"), PAIRS),
+    "DistilBERT, labels": (partial(distilbert, "DistilBertForSequenceClassification"), LINES),
+    "BERT, vectors": (lambda d: bert("BertModel", d, **BERT), LINES),
+    "GPT-2": (lambda d: gpt2(d, **GPT2), [line[:30] for line in LINES]),
+    "Marian": (lambda d: marian(d, **MARIAN), LINES),
 }
 
 

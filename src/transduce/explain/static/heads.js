@@ -137,9 +137,9 @@ function thumb(x, att, head) {
     label = { "aria-label": `${headName(x, head)}: ${title}` };
   return act(`thumb${att}.${head}`, [picture, el("span", {}, title)], choose, { ...attrs, ...label });
 }
-// Leaves a head out of a model in the page, or puts it back.
 // Layers and heads of Transformers and SSRU decoders alone can be left out.
 const hasHeads = ({ name }) => transduce.facts.stacks[name.split(".")[0]].d_head > 0;
+// Leaves a head out of a model in the page, or puts it back.
 function headSwitch(name) {
   const out = live.isOut("outHeads", name),
     attributes = {

@@ -184,7 +184,8 @@ class SubwordTokenizer {
     return pieces.flatMap((piece) => this.ids.get(piece) ?? this.spelt(piece));
   }
   // With the rules of an imported SentencePiece model: its table of replacements, its blanks, and a
-  // language such as ">>fra<<" before the text.  Unknown neighbours are one.
+  // language such as ">>fra<<" before the text.  Unknown neighbours are one piece, which may have an id: the
+  // vocabulary of a Marian is that of both its models.
   encodeImported(text) {
     const plain = normalized(text, this.facts),
       { opening = [], closing = [], marks = [] } = this.facts,
@@ -192,16 +193,16 @@ class SubwordTokenizer {
       code = end < 0 ? [] : [this.ids.get(plain.slice(0, end + 2)) ?? UNK],
       characters = [...this.replace(end < 0 ? plain : plain.slice(end + 2))];
     if (!code.length && !characters.length) return [];
-    const pieces = this.divided(characters),
-      ids = [];
+    const pieces = [];
     let wasUnknown = false;
-    for (const piece of pieces) {
+    for (const piece of this.divided(characters)) {
       const isUnknown = !this.scoreOf.has(piece);
-      if (!isUnknown || this.byteIds.size) ids.push(...[this.ids.get(piece) ?? (isUnknown ? this.spelt(piece) : UNK)].flat());
-      else if (!wasUnknown) ids.push(UNK);
+      if (isUnknown && wasUnknown) pieces[pieces.length - 1] += piece;
+      else pieces.push(piece);
       wasUnknown = isUnknown;
     }
-    return [...opening, ...code, ...ids, ...closing];
+    const idsOf = (piece) => (this.byteIds.size && !this.scoreOf.has(piece) ? this.spelt(piece) : (this.ids.get(piece) ?? UNK));
+    return [...opening, ...code, ...pieces.flatMap(idsOf), ...closing];
   }
   replace(text) {
     const { single_blanks: single, dummy_prefix: prefix } = this.facts,

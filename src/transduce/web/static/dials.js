@@ -90,9 +90,11 @@ class Side {
     answer.textContent = `${seen.isTyped ? "" : t("noLine")} ${t("writes", seen.line, seen.written || "—")}`;
     answer.className = `answer ${seen.written === seen.wanted ? "right" : "wrong"}`;
     const title = ({ name, head }) => t("headOf", t(name.replace(/\.layers\.\d+\./, " ")), Number(name.match(/\d+/)[0]) + 1, head + 1);
-    const figures = seen.maps.map((map) =>
-      mapFigure(title(map), map.name.startsWith("encoder") ? seen.keys : seen.queries, map.name.endsWith("cross_attention") || map.name.startsWith("encoder") ? seen.keys : seen.queries, map.numbers),
-    );
+    const figures = seen.maps.map((map) => {
+      const rows = map.name.startsWith("encoder") ? seen.keys : seen.queries,
+        columns = map.name.endsWith("cross_attention") ? seen.keys : rows;
+      return mapFigure(title(map), rows, columns, map.numbers);
+    });
     maps.replaceChildren(...figures.slice(-DRAWN_MAPS));
   }
   control(name, made) {

@@ -108,8 +108,8 @@ class TaskStudy extends Study {
       inputs = isAlone ? [BOS, ...line, ...written] : [BOS, ...written];
     this.learner.pass({ sources: isAlone ? [] : [[...line, EOS]], inputs: [inputs] });
     const [queries, keys] = [show(inputs), show([...line, EOS])],
-      [read, right, wanted] = [line, written, task.answer(line)].map((ids) => show(ids).join(task.between));
-    return { step: this.learner.steps, isTyped, line: read, written: right, wanted, queries, keys, maps: this.learner.attentions() };
+      [read, output, wanted] = [line, written, task.answer(line)].map((ids) => show(ids).join(task.between));
+    return { step: this.learner.steps, isTyped, line: read, written: output, wanted, queries, keys, maps: this.learner.attentions() };
   }
   // Of each head of a decoder alone: weight of the token after the same token before, where a line comes again.
   inductionScores() {
