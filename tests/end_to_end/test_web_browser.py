@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import transduce
-from helpers.browser import needs_chromium
+from helpers.browser import Open, needs_chromium, opened_files
 from helpers.text_to_text import made
 from helpers.web import COMPILING, needs_wasm
 from transduce.runs.exporting import export_run
@@ -48,6 +48,13 @@ def show(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Any]]:
         context.close()
     assert complaints == []
     assert {url for url in fetched if not url.startswith("blob:")} == {file.as_uri()}
+
+
+@pytest.fixture
+def open_file(browser: Any) -> Iterator[Open]:
+    """Opens files offline; their console must stay empty, and nothing else be read."""
+    with opened_files(browser, timeout=30_000, offline=True) as opened:
+        yield opened
 
 
 def typed(page: Any, text: str) -> None:
@@ -100,15 +107,13 @@ def greedy_run(directory: Path, source: str, target: str) -> Path:
     return directory
 
 
-def test_files_a_second_model_and_a_beam(browser: Any, tmp_path: Path) -> None:
+def test_files_a_second_model_and_a_beam(open_file: Open, tmp_path: Path) -> None:
     first, second = (greedy_run(tmp_path / t, s, t) for s, t in (("en", "pt"), ("pt-BR", "de")))
     files = [
         export_run(run, tmp_path / f"{run.name}.html", "int8", "html") for run in (first, second)
     ]
     runs = [transduce.load(run, engine="native", precision="int8") for run in (first, second)]
-    context = browser.new_context(locale="en-GB", offline=True, accept_downloads=True)
-    page = context.new_page()
-    page.goto(files[0].as_uri())
+    page = open_file(files[0], accept_downloads=True)
     typed(page, TEXT)
     assert page.locator("#written").inner_text() == runs[0](TEXT).text
     assert page.locator("#ways").is_hidden() and page.locator("tbody tr").count() == 0
@@ -140,7 +145,6 @@ def test_files_a_second_model_and_a_beam(browser: Any, tmp_path: Path) -> None:
     (tmp_path / "junk.model.gz").write_bytes(b"\x1f\x8bjunk")
     page.locator("#file").set_input_files(tmp_path / "junk.model.gz")
     page.locator("#fault", has_text="not a model of transduce").wait_for()
-    context.close()
 
 
 def drop(page: Any, file: Path) -> None:
@@ -159,16 +163,13 @@ def drop(page: Any, file: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["html", "npm"])
-def test_a_dropped_model_joins_through_english(browser: Any, form: Any, tmp_path: Path) -> None:
+def test_a_dropped_model_joins_through_english(open_file: Open, form: Any, tmp_path: Path) -> None:
     first, second = (greedy_run(tmp_path / t, s, t) for s, t in (("de", "en"), ("en", "pt")))
     page_file = export_run(first, tmp_path / "de-en.html", "int8", "html")
     suffix = {"html": ".html", "npm": ".transduce"}[form]
     other = export_run(second, tmp_path / f"en-pt{suffix}", "int8", form)
     runs = [transduce.load(run, engine="native", precision="int8") for run in (first, second)]
-    context = browser.new_context(locale="en-GB", offline=True)
-    context.grant_permissions(["clipboard-read", "clipboard-write"])
-    page = context.new_page()
-    page.goto(page_file.as_uri())
+    page = open_file(page_file, permissions=["clipboard-read", "clipboard-write"])
     page.evaluate("text => navigator.clipboard.writeText(text)", TEXT)
     page.get_by_role("button", name="Paste").click()
     page.locator(".token").first.wait_for()
@@ -184,28 +185,22 @@ def test_a_dropped_model_joins_through_english(browser: Any, form: Any, tmp_path
     read = runs[0](TEXT).text
     assert page.locator("#between").inner_text() == f"In between: {read}"
     assert page.locator("#written").inner_text() == runs[1](read).text
-    context.close()
 
 
-def test_a_clipboard_that_gives_nothing_is_said(browser: Any, tmp_path: Path) -> None:
+def test_a_clipboard_that_gives_nothing_is_said(open_file: Open, tmp_path: Path) -> None:
     file = export_run(RUN, tmp_path / "page.html", "int8", "html")
-    context = browser.new_context(locale="en-GB", offline=True)
-    page = context.new_page()
-    page.goto(file.as_uri())
+    page = open_file(file)
     page.evaluate("void (navigator.clipboard.readText = () => Promise.reject(new Error('no')))")
     page.locator("#paste").click()
     page.locator("#fault", has_text="gives no text of the clipboard").wait_for()
-    context.close()
 
 
-def test_a_model_of_several_languages_asks_for_two(browser: Any, tmp_path: Path) -> None:
+def test_a_model_of_several_languages_asks_for_two(open_file: Open, tmp_path: Path) -> None:
     made("nllb", tmp_path / "saved")
     run = import_run(tmp_path / "saved", tmp_path / "run")
     file = export_run(run, tmp_path / "page.html", "int8", "html")
     native = transduce.load(run, engine="native", precision="int8")
-    context = browser.new_context(locale="en-GB", offline=True)
-    page = context.new_page()
-    page.goto(file.as_uri())
+    page = open_file(file)
     page.locator("#pair").wait_for()
     assert page.locator("#path").is_hidden()
     page.get_by_label("Source language").select_option("fr")
@@ -218,7 +213,6 @@ def test_a_model_of_several_languages_asks_for_two(browser: Any, tmp_path: Path)
     )
     answer = page.evaluate("transduce.translate('ab cd.', { from: 'fr', to: 'zh-Hant' })")
     assert answer["text"] == right
-    context.close()
 
 
 @pytest.mark.parametrize("width", [1280, 390])
