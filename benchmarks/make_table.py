@@ -128,16 +128,31 @@ def cpu_of_a_step(recipe: dict[str, Any], run: Path) -> float:
     return statistics.median(seconds[3:])
 
 
+def shuffled_pairs(pairs: list[Pair], count: int) -> list[Pair]:
+    """Different pairs in a fixed random order: for both tests, and so many to train on."""
+    different = list(dict.fromkeys(pairs))
+    random.Random(1).shuffle(different)
+    return different[: count + 2 * TESTED]
+
+
+def written_splits(
+    kind: Any, pairs: list[Pair], place: Path, prefix: str = ""
+) -> tuple[DataFacts, dict[str, str]]:
+    """Facts of the training pairs, and the paths of the splits.  prefix: of their names."""
+    parts = {"test": pairs[:TESTED], "valid": pairs[TESTED : 2 * TESTED]}
+    parts["train"] = pairs[2 * TESTED :]
+    paths = {
+        split: str(write_pairs(rows, place / f"{prefix}{split}.jsonl").resolve())
+        for split, rows in parts.items()
+    }
+    return facts_of(parts["train"], kind), paths
+
+
 def measure(kind: Any, pairs: list[Pair], candidate: str, seconds: float, place: Path) -> Any:
     """A row of the table, but for the work."""
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
-    parts = {"test": pairs[:TESTED], "valid": pairs[TESTED : 2 * TESTED]}
-    parts["train"] = pairs[2 * TESTED :]
-    paths = {
-        split: str(write_pairs(rows, place / f"{split}.jsonl")) for split, rows in parts.items()
-    }
-    facts = facts_of(parts["train"], kind)
+    facts, paths = written_splits(kind, pairs, place)
     settings = machine(kind, candidate) | {"threads": 1}
     timed = recipe_of(facts, candidate, TIMED, paths, {"steps": TIMED, **settings})
     timed["training"] |= {"validate_every": TIMED, "log_every": 4}
@@ -190,9 +205,7 @@ def main() -> None:
         return
     torch.set_num_threads(1)
     for kind, name, count, seconds in PLAN:
-        pairs = list(dict.fromkeys(pairs_of(arguments.data, name)))
-        random.Random(1).shuffle(pairs)
-        pairs = pairs[: count + 2 * TESTED]
+        pairs = shuffled_pairs(pairs_of(arguments.data, name), count)
         work = None
         for candidate in candidates(kind):  # type: ignore[arg-type]
             if candidate == "base":

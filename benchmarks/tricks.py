@@ -17,7 +17,6 @@ import argparse
 import dataclasses
 import json
 import os
-import random
 import shutil
 import statistics
 import time
@@ -31,12 +30,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import torch
 import torch.nn.functional as F
-from make_table import TESTED, TIMED, cpu_of_a_step, pairs_of
+from make_table import TIMED, cpu_of_a_step, pairs_of, shuffled_pairs, written_splits
 from torch import Tensor, nn
 
 import transduce
-from transduce.data.pairs import write_pairs
-from transduce.making.data import facts_of
 from transduce.making.plan import DataFacts, recipe_of
 from transduce.making.trials import METRICS
 from transduce.models import encoder_decoder
@@ -45,6 +42,7 @@ from transduce.nn.feed_forward import FeedForward, GatedFeedForward
 from transduce.nn.masks import Mask
 from transduce.nn.state import KeyValue
 from transduce.nn.transformer import DecoderLayer, EncoderLayer, _Stack
+from transduce.settings.sections import merge_settings
 from transduce.training import loss
 from transduce.training.trainer import _Trainer
 
@@ -195,41 +193,24 @@ TASKS: tuple[tuple[Any, str, int, str], ...] = (
 SEEDS = 1, 2
 
 
-def merged(recipe: Recipe, change: Mapping[str, Any]) -> Recipe:
-    """A recipe with the settings of a change, section by section."""
-    both = dict(recipe)
-    for name, value in change.items():
-        is_section = isinstance(value, Mapping) and isinstance(both.get(name), Mapping)
-        both[name] = merged(both[name], value) if is_section else value
-    return both
-
-
 def recipe_with(
     trick: Trick, facts: DataFacts, candidate: str, steps: int, paths: Mapping[str, str], seed: int
 ) -> Recipe:
     """Recipe of a candidate with a trick: greedy, on one thread, with BPE for pieces."""
     recipe = recipe_of(facts, candidate, steps, paths, {"steps": steps, "threads": 1})
-    plain = merged(recipe, {"seed": seed, "decoding": {"beam_size": 1}})
+    plain = merge_settings(recipe, {"seed": seed, "decoding": {"beam_size": 1}})
     plain["training"]["validate_every"] = steps
     for side in plain["text"].values():
         side["kind"] = side["kind"].replace("unigram", "bpe")
     plain["evaluation"] = {"validation_pairs": 0}
-    return merged(plain, trick.changed(plain))
+    return merge_settings(plain, trick.changed(plain))
 
 
 def prepared(data: Path, task: tuple[Any, str, int, str], place: Path) -> tuple[Any, Any]:
     """Facts of the training pairs, and the paths of the splits."""
     kind, name, count, _ = task
-    pairs = list(dict.fromkeys(pairs_of(data, name)))
-    random.Random(1).shuffle(pairs)
-    parts = {"test": pairs[:TESTED], "valid": pairs[TESTED : 2 * TESTED]}
-    parts["train"] = pairs[2 * TESTED :][:count]
     place.mkdir(parents=True, exist_ok=True)
-    paths = {
-        split: str(write_pairs(rows, place / f"{name}-{split}.jsonl").resolve())
-        for split, rows in parts.items()
-    }
-    return facts_of(parts["train"], kind), paths
+    return written_splits(kind, shuffled_pairs(pairs_of(data, name), count), place, f"{name}-")
 
 
 def measured(
@@ -298,10 +279,10 @@ def main() -> None:
         print("\n".join(table(rows_of(path))))
         return
     torch.set_num_threads(1)
-    whole = "".join(json.dumps(row) + "\n" for row in rows_of(path))
+    rows = rows_of(path)
     arguments.place.mkdir(parents=True, exist_ok=True)
-    path.write_text(whole, encoding="utf-8")
-    done = {key_of(row) for row in rows_of(path)}
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    done = {key_of(row) for row in rows}
     for seed in SEEDS:
         for task in TASKS:
             facts, paths = prepared(arguments.data, task, arguments.place)
