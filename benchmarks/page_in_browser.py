@@ -19,8 +19,10 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
+from corpus import children
 from playwright.sync_api import sync_playwright
 
 from transduce.runs.exporting import export_run
@@ -48,26 +50,17 @@ print(json.dumps([seconds, [[a.text, list(a.tokens), a.score] for a in answers]]
 LINES = Path(__file__).with_name("firefox_lines.txt")
 
 
-def children() -> list[int]:
-    """Processes that this one started, and theirs."""
-    fields = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields[int(path.parent.name)] = int(path.read_text().rpartition(")")[2].split()[1])
-        except OSError:
-            continue
-    started, waiting = [], [os.getpid()]
-    while waiting:
-        parent = waiting.pop()
-        waiting += (found := [pid for pid, above in fields.items() if above == parent])
-        started += found
-    return started
+def descendants(process: int) -> Iterator[int]:
+    """Processes that a process started, and theirs."""
+    for child in children(process):
+        yield child
+        yield from descendants(child)
 
 
 def cpu_seconds() -> float:
-    """CPU-seconds of these processes until now."""
+    """CPU-seconds of all that this process started, until now."""
     ticks = 0
-    for pid in children():
+    for pid in descendants(os.getpid()):
         try:
             fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         except OSError:

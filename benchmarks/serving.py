@@ -42,6 +42,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from corpus import children
 
 import transduce
 from transduce.localise.sentences import split_sentences
@@ -158,10 +159,7 @@ def crowd_of_processes(
 
 def workers_of(pid: int) -> list[int]:
     """The worker processes of a server."""
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
-    return [
-        n for n in map(int, children) if b"spawn_main" in Path(f"/proc/{n}/cmdline").read_bytes()
-    ]
+    return [n for n in children(pid) if b"spawn_main" in Path(f"/proc/{n}/cmdline").read_bytes()]
 
 
 def sockets_of(pids: Sequence[int]) -> list[int]:
