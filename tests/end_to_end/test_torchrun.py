@@ -289,9 +289,9 @@ def test_torchrun_starts_again_what_was_killed(whole: Path, tmp_path: Path) -> N
 def test_the_line_about_a_killed_rank_is_the_last_of_torchrun(
     whole: Path, tmp_path: Path, victim: int
 ) -> None:
-    said = killed_once(whole.parent / "recipe.toml", tmp_path / "run", victim)
-    words = [line for line in said.splitlines() if line.strip("= ")]
-    assert "transduce: " in words[-1] and words[-1].endswith("continue with --resume"), said
+    output = killed_once(whole.parent / "recipe.toml", tmp_path / "run", victim)
+    *_, report = (line for line in output.splitlines() if line.strip("= "))
+    assert "transduce: " in report and report.endswith("continue with --resume"), output
 
 
 HANG = AT_STEP.format(

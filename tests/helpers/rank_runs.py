@@ -92,16 +92,16 @@ def losses(run: Path) -> list[float]:
 def restarted(recipe: Path, run: Path, victim: int) -> str:
     """Train with the real torchrun and two workers, without --resume, and kill one of them after
     the first checkpoint; return the output after success."""
-    code, said = _with_a_kill(recipe, run, victim, "--max-restarts=1")
-    assert code == 0, said
-    return said
+    code, output = _with_a_kill(recipe, run, victim, "--max-restarts=1")
+    assert code == 0, output
+    return output
 
 
 def killed_once(recipe: Path, run: Path, victim: int) -> str:
     """The same without a restart, and without success."""
-    code, said = _with_a_kill(recipe, run, victim, "--max-restarts=0")
-    assert code == 1, said
-    return said
+    code, output = _with_a_kill(recipe, run, victim, "--max-restarts=0")
+    assert code == 1, output
+    return output
 
 
 def _with_a_kill(recipe: Path, run: Path, victim: int, restarts: str) -> tuple[int, str]:
