@@ -181,6 +181,70 @@ def software(language: str) -> Callable[[Path, Path], None]:
     return lambda folder, to: pairs(to, messages(folder), ("en", language), 0.008)
 
 
+REMARK = re.compile(
+    r"variant of|CL:|abbr\.|see |used in|[\[\]|]|[\u4e00-\u9fff]|surname|same as|also written"
+    r"|erhua|idiom"
+)
+WORDS = re.compile(r"[A-Za-z ,.'’?!:;\-]+")
+CHINESE = re.compile(r"[\u4e00-\u9fff]{2}")
+
+
+def chinese_english(folder: Path, to: Path) -> None:
+    """Short texts beside those of tatoeba-zh-en: captions, messages in words, dictionary entries.
+
+    The folder holds tatoeba-zh-en, 3am-zh-en and software-zh-en, prepared, and CC-CEDICT.
+    """
+
+    def train(name: str) -> list[Row]:
+        paths = (found(folder, f"{name}/train.{language}.gz") for language in ("zh", "en"))
+        return list(zip(*(unpacked(path).split("\n")[:-1] for path in paths), strict=True))
+
+    captions, messages = train("3am-zh-en"), train("software-zh-en")
+    signs = {sign for row in (*train("tatoeba-zh-en"), *captions, *messages) for sign in row[0]}
+    dictionary = unpacked(found(folder, "cedict_1_0_ts_utf-8_mdbg.txt.gz"))
+    parts = {
+        "captions": [row for row in captions if len(row[0]) <= 60],
+        "software": [row for row in messages if in_words(*row)],
+        "dictionary": [
+            (word, gloss) for word, gloss in glosses(dictionary).items() if signs.issuperset(word)
+        ],
+    }
+    for name, rows in parts.items():
+        for column, language in enumerate(("zh", "en")):
+            write(to / f"{name}.{language}.gz", (row[column] for row in rows))
+
+
+def unpacked(path: Path) -> str:
+    """The text of a compressed file."""
+    return gzip.decompress(path.read_bytes()).decode().replace("\r\n", "\n")
+
+
+def in_words(chinese: str, english: str) -> bool:
+    """True for a message of 2 to 14 English words, without placeholders."""
+    return (
+        2 <= len(chinese) <= 40
+        and 2 <= len(english.split()) <= 14
+        and WORDS.fullmatch(english) is not None
+        and CHINESE.search(chinese) is not None
+        and not set("%<>{}_$&\\/").intersection(chinese)
+    )
+
+
+def glosses(dictionary: str) -> dict[str, str]:
+    """The first short gloss of each word of 2 to 5 signs in CC-CEDICT, without names."""
+    words: dict[str, str] = {}
+    for line in dictionary.splitlines():
+        entry = re.match(r"(?!#)\S+ (\S{2,5}) \[([^\]]*)\] /(.*)/$", line)
+        if entry is None or entry[2][:1].isupper():
+            continue
+        for sense in entry[3].split("/"):
+            gloss = " ".join(re.sub(r"\([^)]*\)", "", sense).split(";")[0].split())
+            if gloss and len(gloss.split()) <= 4 and not REMARK.search(gloss):
+                words.setdefault(entry[1], gloss)
+                break
+    return words
+
+
 def cmudict(folder: Path, to: Path) -> None:
     """g014b2b.train and .test of jg2p: word, phones; words of the test set leave training."""
     test = [line.split("\t") for line in lines(found(folder, "g014b2b.test"))]
@@ -355,12 +419,21 @@ DATA_SETS: dict[str, Callable[[Path, Path], None]] = {
         )
     ),
     "tatoeba-zh-en": tatoeba("cmn.txt", "zh", 0.037),
+    "3am-zh-en": copies(
+        *(
+            f"{split}.{language}.gz"
+            for split in ("train", "val", "test")
+            for language in ("zh", "en")
+        )
+    ),
     "tatoeba-de-en": tatoeba("deu.txt", "de", 0.01),
     "tatoeba-fr-en": tatoeba("fra.txt", "fr", 0.007),
     "fsdd": digits,
     "asterisk-prompts": prompts,
     "software-de-en": software("de"),
     "software-fr-en": software("fr"),
+    "software-zh-en": software("zh"),
+    "chinese-english": chinese_english,
     "cmudict-g2p": cmudict,
     "sigmorphon2020-g2p": by_language("*_{}.tsv", SPLITS),
     "sigmorphon2021-g2p": by_language("*_{}.tsv", SPLITS, levels=1),
