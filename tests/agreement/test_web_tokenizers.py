@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from helpers.hugging_face import sentences
-from helpers.live_page import tokenized
+from helpers.live_page import engine, tokenized
 from helpers.native import needs_native
 from helpers.node import run_node
 from helpers.text_to_text import FAMILIES as MODELS
@@ -22,7 +22,7 @@ from transduce.explain.page_tokenizers import tokenizer_facts
 from transduce.runs.exporting import export_run
 from transduce.runs.importing import import_run
 from transduce.tasks.translation.recipe import LanguageTokens
-from transduce.text import HuggingFaceTokenizer
+from transduce.text import UNK, HuggingFaceTokenizer
 from transduce.web.page import SCRIPTS
 
 SPACE = "\u2581"
@@ -48,6 +48,29 @@ def test_texts_have_the_tokens_of_python(family: str, tmp_path: Path) -> None:
     for line, answer in zip(lines, answers, strict=True):
         ids = tokenizer.encode(line)
         assert answer == [ids, tokenizer.decode(ids), tokenizer.tokens(ids)], line
+
+
+UNKNOWN = """
+const { readFileSync } = require("fs");
+const { facts, lines } = JSON.parse(readFileSync("lines.json", "utf8"));
+const tokenizer = tokenizerOf(facts);
+process.stdout.write(JSON.stringify(lines.map((line) => unknownParts(tokenizer, [line]))));
+"""
+
+
+@needs_node
+@pytest.mark.system
+@pytest.mark.parametrize("family", FAMILIES)
+def test_unknown_parts_are_those_without_a_token_in_python(family: str, tmp_path: Path) -> None:
+    tokenizer = tokenizer_of(family)
+    lines = [*texts(60, 2, odd=False), "a \u16a0 cat \u16a2\u16a0", "   ", ""]
+    (tmp_path / "lines.json").write_text(
+        json.dumps({"facts": tokenizer_facts(tokenizer), "lines": lines}), encoding="utf-8"
+    )
+    named = run_node(tmp_path, engine() + UNKNOWN)
+    for line, unknown in zip(lines, named, strict=True):
+        assert bool(unknown) == (UNK in tokenizer.encode(line) and bool(line.strip())), line
+        assert all(UNK in tokenizer.encode(part) for part in unknown.removesuffix(" …").split())
 
 
 BPE: dict[str, Any] = {

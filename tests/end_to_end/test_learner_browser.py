@@ -101,7 +101,7 @@ def test_a_table_becomes_a_page(show: Open, tmp_path: Path) -> None:
     copy = show(path=saved(page, "html", tmp_path / "saved.html"))
     copy.wait_for_selector("#typed")
     assert copy.evaluate("transduce.translate('abc').then(({ text }) => text)") is not None
-    assert "pairs of words and symbols" in copy.inner_text("#account")
+    assert "Pairs of words and symbols" in copy.inner_text("#account")
     with zipfile.ZipFile(saved(page, "zip", tmp_path / "saved.zip")) as archive:
         assert archive.testzip() is None
     run = tmp_path / "run"
@@ -149,7 +149,7 @@ def test_bad_input_is_one_line_and_the_rest_stays(show: Open) -> None:
     page.wait_for_selector("#found:not([hidden])")
     page.click("#train")
     page.locator("#fault", has_text="too few").wait_for()
-    assert "2 pairs are too few: give 50" in page.inner_text("#fault")
+    assert "Too few pairs: 2; give 50" in page.inner_text("#fault")
     page.fill("#text", "<img src=x onerror=alert(1)>\t<b>كتاب</b>\nx\ty")
     page.locator("#examples", has_text="<img").wait_for()
     page.click("#swap")

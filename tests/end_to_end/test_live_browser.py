@@ -165,6 +165,18 @@ def test_nothing_is_wider_than_the_screen(show: OpenPage, settings: dict[str, An
         assert not page.evaluate(wide)
 
 
+def test_tokens_unknown_to_the_model_are_named(show: OpenPage) -> None:
+    page = show(locale="zh-CN")
+    note = page.locator("#bar").get_by_role("status")
+    assert note.count() == 0
+    page.locator(".typed").first.fill("w1 new w2 odd new")
+    assert note.inner_text().replace("\u2068", "").replace("\u2069", "") == "模型不认识：new odd"
+    page.get_by_role("button", name="English").click()
+    assert "Unknown to the model: " in note.inner_text()
+    page.locator(".typed").first.fill("w1 w2")
+    note.wait_for(state="detached")
+
+
 def test_a_text_that_is_too_long_is_refused(show: OpenPage) -> None:
     page = show()
     whole = answer(page)

@@ -13,8 +13,11 @@ import pytest
 
 import transduce
 from helpers.browser import Open, needs_chromium, opened_files
+from helpers.reversing_run import reversing_run
 from helpers.text_to_text import made
 from helpers.web import COMPILING, needs_wasm
+from transduce.cli.demo import DEMOS, demo_recipe
+from transduce.recipes import parse_recipe
 from transduce.runs.exporting import export_run
 from transduce.runs.importing import import_run
 
@@ -105,6 +108,54 @@ def greedy_run(directory: Path, source: str, target: str) -> Path:
     languages = f'\n[languages]\nsource = "{source}"\ntarget = "{target}"\n'
     (directory / "recipe.toml").write_text(recipe + languages)
     return directory
+
+
+def test_languages_that_browsers_cannot_name_stand_as_their_codes(
+    open_file: Open, tmp_path: Path
+) -> None:
+    codes = demo_languages()
+    assert {"en-x-arpabet", "zh-Latn-pinyin"} <= {target for _, target in codes}
+    runs = [
+        greedy_run(tmp_path / str(k), *pair) for k, pair in enumerate([*codes, ("deu_Latn", "en")])
+    ]
+    files = [export_run(run, tmp_path / f"{run.name}.html", "int8", "html") for run in runs]
+    for file in files:
+        page = open_file(file)
+        typed(page, TEXT)
+        page.get_by_role("button", name="中文").click()
+        page.locator("#took", has_text="用时").wait_for()
+        assert page.locator("#written").inner_text() != ""
+    page = open_file(files[0])
+    for number, file in enumerate(files[1:], 2):
+        page.locator("#file").set_input_files(file)
+        page.wait_for_function(
+            "count => document.querySelectorAll('#path option').length >= count", arg=number
+        )
+    options = page.locator("#path option").all_inner_texts()
+    assert "English → en-x-arpabet" in options and "deu_Latn → English" in options
+
+
+def demo_languages() -> list[tuple[str, str]]:
+    """Languages of the demos' runs."""
+    recipes = (demo_recipe(demo, Path("data"), None) for demo in DEMOS.values())
+    pairs = (parse_recipe(recipe, "demo").languages for recipe in recipes)  # type: ignore[attr-defined]
+    return [(pair.source, pair.target) for pair in pairs if pair.source]
+
+
+def test_letters_unknown_to_the_model_are_named(open_file: Open, tmp_path: Path) -> None:
+    run = reversing_run(tmp_path).path
+    page = open_file(export_run(run, tmp_path / "page.html", "int8", "html"))
+    typed(page, "ab")
+    assert page.locator("#unknown").inner_text() == ""
+    page.locator("#typed").fill("aяb\nжяc")
+    page.locator("#unknown", has_text="Unknown to the model: я ж").wait_for()
+    page.get_by_role("button", name="中文").click()
+    page.locator("#unknown", has_text="模型不认识：я ж").wait_for()
+    page.locator("#typed").fill("ab")
+    page.wait_for_function("() => document.querySelector('#unknown').textContent === ''")
+    (tmp_path / "note.txt").write_text("abc\nя\n", encoding="utf-8")
+    page.locator("#file").set_input_files(tmp_path / "note.txt")
+    page.locator("#unknown", has_text="模型不认识：я").wait_for()
 
 
 def test_files_a_second_model_and_a_beam(open_file: Open, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from helpers.web import needs_learner, needs_wasm
-from transduce.explain.page import static
+from transduce.explain.page import bare, static
 from transduce.making.learner_page import BEHAVIOUR, LOOKS, WORKER, learner_page, sources
 
 BOOK = Path(__file__).parents[2] / "docs" / "book" / "train.html"
@@ -60,4 +60,4 @@ def test_the_book_has_the_present_page(path: Path) -> None:
     texts = json.loads(packed)
     assert {name: texts[name] for name in own} == {name: sources()[name] for name in own}, again
     for file in (*BEHAVIOUR, LOOKS[1]):
-        assert static(*file) in page, again
+        assert bare(*file) in page, again

@@ -160,12 +160,12 @@ def page_of(
         texts.append(_words("live_words.json"))
         sheets.append("live.css")
     words = {language: {**texts[0][language], **texts[-1][language]} for language in texts[0]}
-    page = "\n".join(_lines("page.html"))
-    style = "\n".join(line for sheet in sheets for line in _lines(sheet))
+    page = bare("transduce.explain", "page.html")
+    style = "\n".join(bare("transduce.explain", sheet) for sheet in sheets)
     filmed = any(explanation["film"] is not None for explanation in shown)
     scripts = SCRIPTS if model is None else LIVE_SCRIPTS
     names = (name for name in scripts if filmed or name != "film")
-    script = "\n".join(line for name in names for line in _lines(f"{name}.js"))
+    script = "\n".join(bare("transduce.explain", f"{name}.js") for name in names)
     # In this order, so that no text of the data is ever taken for a place to fill.
     page = page.replace("/*STYLE*/", style).replace("/*SCRIPT*/", script)
     page = page.replace("/*WORDS*/", plain_json(words))
@@ -198,10 +198,10 @@ def _with_one_film(explanations: Sequence[Mapping[str, Any]]) -> list[Mapping[st
     return shown
 
 
-def _lines(name: str) -> Iterator[str]:
-    """The lines of a file of the template, without indentation and lines of comment."""
-    lines = (line.strip() for line in static("transduce.explain", name).splitlines())
-    return (line for line in lines if line and not line.startswith("// "))
+def bare(package: str, name: str) -> str:
+    """A file of a package's directory `static` without indentation and lines of comment."""
+    lines = (line.strip() for line in static(package, name).splitlines())
+    return "\n".join(line for line in lines if line and not line.startswith("// "))
 
 
 def _words(name: str) -> dict[str, dict[str, str]]:

@@ -5,7 +5,7 @@ from typing import Any
 
 from transduce.decoding.options import DecodingOptions
 from transduce.engine.build import LEARNER, WASM, InstructionSet, library_path
-from transduce.explain.page import plain_json, static
+from transduce.explain.page import bare, plain_json, static
 from transduce.making import data as rules
 from transduce.making.columns import IDS, SOURCE_NAMES, TARGET_NAMES
 from transduce.making.plan import LETTERS, TEXT_OF_A_PIECE, measured_table
@@ -55,8 +55,8 @@ def learner_page() -> str:
         **worker_facts(),
     }
     page = static("transduce.web", "learner.html")
-    page = page.replace("/*STYLE*/", "".join(static(*sheet) for sheet in LOOKS))
-    page = page.replace("/*SCRIPT*/", "".join(static(*script) for script in BEHAVIOUR))
+    page = page.replace("/*STYLE*/", "\n".join(bare(*sheet) for sheet in LOOKS))
+    page = page.replace("/*SCRIPT*/", "\n".join(bare(*script) for script in BEHAVIOUR))
     return page.replace("/*PAGE*/", plain_json(facts))
 
 

@@ -61,6 +61,7 @@ function renderBar() {
   rest.setAttribute("aria-label", t("liveModel"));
   fill(rest, [
     live.fault ? el("p", { class: "fault", role: "alert" }, live.fault) : null,
+    live.unknown ? el("p", { class: "note", role: "status" }, t("unknownParts", isolated(live.unknown))) : null,
     live.isChanged() ? wholeLine() : null,
     S.embed ? null : barButtons(),
     leftOut(),

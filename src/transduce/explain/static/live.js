@@ -33,6 +33,7 @@ const chosenState = () => Object.fromEntries(LIVE_KEYS.map((key) => [key, S[key]
 
 live = {
   fault: "",
+  unknown: "",
   milliseconds: 0,
   computed: 0,
   past: [],
@@ -143,10 +144,16 @@ live = {
       S.doc = clamp(S.doc, 0, shown.length - 1);
       D = DOCS[S.doc];
       this.fault = "";
+      this.unknown = this.unknownIn(S.second ? [...texts, S.second] : texts);
     } catch (error) {
       if (!error.sizes) throw error;
       this.fault = t(error.word ?? "tooLong", ...error.sizes);
     }
+  },
+  // Parts of the texts that the model does not know; images have none.
+  unknownIn(texts) {
+    const [tokenizer] = transduce.model.tokenizers;
+    return IMAGES.facts ? "" : unknownParts(tokenizer, texts.flatMap((text) => text.split(/\n|<mask>/)));
   },
   explained(texts, settings) {
     const began = performance.now(),

@@ -250,6 +250,20 @@ class SubwordTokenizer {
   }
 }
 
+// Parts of texts that become the unknown token, for a line: units of a list; letters, or whole words of known letters.
+const MOST_UNKNOWN = 12;
+function unknownParts(tokenizer, texts) {
+  const isUnknown = (part) => tokenizer.encode(part).includes(UNK),
+    partsOf = (text) =>
+      tokenizer instanceof ListedTokenizer ? tokenizer.unknown(text) : words(text).filter(isUnknown).flatMap(lettersOf),
+    lettersOf = (word) => {
+      const letters = [...word].filter(isUnknown);
+      return letters.length ? letters : [word];
+    };
+  const parts = [...new Set(texts.filter((text) => text.trim() && isUnknown(text)).flatMap(partsOf).map((part) => part.trim() || SPACE))];
+  return parts.slice(0, MOST_UNKNOWN).join(" ") + (parts.length > MOST_UNKNOWN ? " …" : "");
+}
+
 const TOKENIZERS = { bpe: SubwordTokenizer, unigram: SubwordTokenizer, characters: ListedTokenizer, symbols: ListedTokenizer };
 function tokenizerOf(facts) {
   const Kind = TOKENIZERS[facts.kind];

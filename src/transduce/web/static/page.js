@@ -48,8 +48,7 @@ page.file = page.relaxed = page.plain = null; // the worker has them
 const transduce = {
   translate: async (text, { n_best = 1, ...settings } = {}) => {
     await ready;
-    const { read: _, pairs: __, ...answer } = await ask("translate", [[0], String(text), { n_best, ...settings, most: 0 }]);
-    return answer;
+    return (await ask("translate", [[0], String(text), { n_best, ...settings, most: 0 }])).answer;
   },
 };
 
@@ -103,7 +102,9 @@ function tableOf(candidates) {
 
 const chosenPath = () => paths[$("#path").value] ?? [0];
 const tell = (text) => ($("#took").textContent = text);
-function show({ text, candidates, pairs, read }, path, took) {
+const nameUnknown = (unknown) => ($("#unknown").textContent = unknown && t("unknown", unknown));
+function show({ answer: { text, candidates }, pairs, read, unknown }, path, took) {
+  nameUnknown(unknown);
   $("#written").textContent = text;
   $("#copy").hidden = !text;
   $("#between").textContent = path.length > 1 && read ? t("between", read) : "";
@@ -139,7 +140,7 @@ async function refresh(beam) {
     }
     complain(null);
   } catch (error) {
-    $("#written").textContent = "";
+    $("#written").textContent = nameUnknown("");
     $("#attended").hidden = $("#others").hidden = $("#copy").hidden = true;
     complain(error);
   } finally {
@@ -147,14 +148,21 @@ async function refresh(beam) {
   }
 }
 
+// The name of a language; browsers refuse codes such as en-x-arpabet.
+function nameOf(code) {
+  try {
+    return new Intl.DisplayNames([document.documentElement.lang], { type: "language" }).of(code);
+  } catch {
+    return code;
+  }
+}
 // Languages of a model of several.
 function offerPair() {
-  const { pairs } = models[chosenPath()[0]],
-    name = new Intl.DisplayNames([document.documentElement.lang], { type: "language" });
+  const { pairs } = models[chosenPath()[0]];
   $("#pair").hidden = !pairs;
   pairs?.forEach((codes, side) => {
     const [select, chosen] = [$(["#from", "#to"][side]), $(["#from", "#to"][side]).value];
-    select.replaceChildren(...codes.map((code) => element("option", { value: code }, name.of(code))));
+    select.replaceChildren(...codes.map((code) => element("option", { value: code }, nameOf(code))));
     select.value = codes.includes(chosen) ? chosen : (codes.find((code) => !side || code !== $("#from").value) ?? codes[0]);
   });
 }
@@ -166,10 +174,9 @@ function offer() {
   const joins = ({ languages: [, target] }, { languages: [source] }) => target && base(target) === base(source);
   const chains = models.flatMap((a) => models.filter((b) => a !== b && joins(a, b)).map((b) => [a.number, b.number]));
   paths = [...models.map(({ number }) => [number]), ...chains];
-  const name = new Intl.DisplayNames([document.documentElement.lang], { type: "language" });
   const label = (path) => {
     const codes = [models[path[0]].languages[0], ...path.map((number) => models[number].languages[1])];
-    return codes.every(Boolean) ? codes.map((code) => name.of(code)).join(" → ") : models[path[0]].run;
+    return codes.every(Boolean) ? codes.map(nameOf).join(" → ") : models[path[0]].run;
   };
   const chosen = $("#path").value;
   $("#path").replaceChildren(...paths.map((path, k) => element("option", { value: k }, label(path))));
@@ -215,12 +222,13 @@ async function translateFile(name, text) {
   await ready;
   const path = chosenPath(),
     progress = (share) => tell(t("reading", name, Math.round(100 * share))),
-    written = await ask("lines", [path, lines, pairChosen()], progress);
+    { written, unknown } = await ask("lines", [path, lines, pairChosen()], progress);
   const blob = new Blob(written.flatMap((line, k) => [line, breaks[k] ?? ""]), { type: "text/plain;charset=utf-8" }),
     code = pairChosen().to ?? (models[path.at(-1)].languages[1] || "out"),
     saved = name.replace(/(\.[^.]*)?$/, (suffix) => `.${code}${suffix}`),
     link = element("a", { href: URL.createObjectURL(blob), download: saved }, t("save", saved));
   $("#saved").replaceChildren(link);
+  nameUnknown(unknown);
   tell(t("read", lines.length));
 }
 

@@ -61,17 +61,24 @@ const calls = {
       { lines, ...answer } = model.translate(read, settings);
     const pieces = lines.flatMap((line) => line.pieces.map((piece) => [piece, line.text])),
       tokens = pieces.reduce((sum, [piece]) => sum + piece.hypotheses[0].ids.length, 0);
-    return { ...answer, read, pairs: tokens > most ? [] : pairsOf(model, pieces, most) };
+    const unknown = unknownTo(path, text.split("\n"), settings);
+    return { answer, read, unknown, pairs: tokens > most ? [] : pairsOf(model, pieces, most) };
   },
-  // The translations of lines, one after the other.
+  // The translations of lines, one after the other, and what the model does not know of them.
   lines(progress, path, lines, settings) {
-    return lines.map((line, k) => {
+    const written = lines.map((line, k) => {
       progress(k / lines.length);
       return path.reduce((text, number) => models[number].translate(text, settings).text, line);
     });
+    return { written, unknown: unknownTo(path, lines, settings) };
   },
 };
 const pairsOf = (model, pieces, most) => (most ? pieces.map(([piece, line]) => pairOf(model, piece, line)) : []);
+// Parts of texts, without tags, that the first model of a path does not know.
+function unknownTo([number], texts, { from, to }) {
+  const model = models[number];
+  return unknownParts(model.source, model.separated(texts, from, to).map(([text]) => text));
+}
 
 // Errors that a user can understand; others are our own.
 const isKnown = (error) =>
