@@ -4,17 +4,18 @@
     python benchmarks/tricks.py --place /tmp/tricks --table
 
 Every trick below is trained on two tasks with two seeds, for the same CPU seconds on one thread
-(--seconds each), as a training without any: the number of steps comes from the CPU time of a few.
-Tricks that a recipe has are settings, the others replace a part of the program here, so that what
-does not help stays out of it.  A line of PLACE/tricks.jsonl is written as soon as it is there, and
-the same command goes on.  --minutes: CPU minutes of this call, at most.  Value embeddings have
-neither setting nor replacement.
+(--seconds each), as a training without any: the number of steps comes from the CPU time of a few,
+beside those of a training without any in the same minute, so that other work on the machine changes
+it little.  Tricks that a recipe has are settings, the others replace a part of the program here, so
+that what does not help stays out of it.  A line of PLACE/tricks.jsonl is written as soon as it is
+there, and the same command goes on.  --minutes: CPU minutes of this call, at most.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import itertools
 import json
 import os
 import shutil
@@ -22,6 +23,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
@@ -37,11 +39,15 @@ import transduce
 from transduce.making.plan import DataFacts, recipe_of
 from transduce.making.trials import METRICS
 from transduce.models import encoder_decoder
-from transduce.nn.attention import MultiHeadAttention
+from transduce.models.encoder_decoder import EncoderDecoder
+from transduce.nn.attention import MultiHeadAttention, SelfAttention
 from transduce.nn.feed_forward import FeedForward, GatedFeedForward
+from transduce.nn.front_ends.text import TextFrontEnd
 from transduce.nn.masks import Mask
+from transduce.nn.positions import Unpadding
 from transduce.nn.state import KeyValue
 from transduce.nn.transformer import DecoderLayer, EncoderLayer, _Stack
+from transduce.sequence import Padded
 from transduce.settings.sections import merge_settings
 from transduce.training import loss
 from transduce.training.trainer import _Trainer
@@ -137,6 +143,44 @@ def mixed_residuals() -> Iterator[None]:
 
 
 @contextmanager
+def value_embeddings() -> Iterator[None]:
+    """Values of self-attention: v + c · E(token), of a table E for each side, at first zero, and a
+    factor c for each layer, learnt from 1."""
+    current: list[Tensor] = []
+    embed, look_up = _Stack.embed, TextFrontEnd.forward
+    initialise = encoder_decoder.initialise
+
+    def initialised(model: EncoderDecoder, d_model: int, kind: Any) -> None:
+        initialise(model, d_model, kind)
+        for front_end in (model.front_end, model.target_front_end):
+            front_end.values = nn.Embedding(*front_end.embedding.weight.shape)
+            nn.init.zeros_(front_end.values.weight)
+        for module in model.modules():
+            if isinstance(module, SelfAttention):
+                module.share = nn.Parameter(torch.ones(1))
+                module.query_key_value.register_forward_hook(partial(added, module))
+
+    def added(attention: SelfAttention, _: nn.Module, inputs: Any, output: Tensor) -> Tensor:
+        return output + F.pad(attention.share * current[0], (2 * attention.width, 0))
+
+    def looked_up(self: TextFrontEnd, tokens: Padded) -> Padded:
+        current[:] = [self.values(tokens.values)]
+        return look_up(self, tokens)
+
+    def unpadded(self: _Stack, x: Padded, at: Tensor, bound: int, unpadding: Unpadding) -> Tensor:
+        current[:] = [unpadding.unpad(current[0])]
+        return embed(self, x, at, bound, unpadding)
+
+    patches = (
+        patch.object(encoder_decoder, "initialise", initialised),
+        patch.object(TextFrontEnd, "forward", looked_up),
+        patch.object(_Stack, "embed", unpadded),
+    )
+    with patches[0], patches[1], patches[2]:
+        yield
+
+
+@contextmanager
 def growing_batches() -> Iterator[None]:
     """Two batches in each step of the second half of the batches: 2/3 of the steps have one."""
     plain = _Trainer._step
@@ -151,12 +195,17 @@ def growing_batches() -> Iterator[None]:
 
 
 class Trick(NamedTuple):
-    """Change of a recipe, or of the program; steps: of one without it, for the same batches."""
+    """Change of a recipe, or of the program.
+
+    steps: of one without it, for the same batches.  is_free: True if a step costs what it does
+    without, so that it is not timed.
+    """
 
     changed: Callable[[Recipe], Mapping[str, Any]] = lambda recipe: {}
     replacement: Callable[[], AbstractContextManager[None]] = nullcontext
     steps: float = 1.0
     is_of: Callable[[Recipe], bool] = lambda recipe: True
+    is_free: bool = False
 
 
 def layers(encoder: int, decoder: int, width: float = 1.0) -> Callable[[Recipe], Recipe]:
@@ -172,18 +221,19 @@ def layers(encoder: int, decoder: int, width: float = 1.0) -> Callable[[Recipe],
 
 TRICKS: dict[str, Trick] = {
     "none": Trick(),
-    "QK-norm": Trick(replacement=normed_queries_and_keys),
-    "softcap of logits": Trick(replacement=capped_logits),
-    "zero outputs": Trick(replacement=zero_outputs),
-    "mixed residuals": Trick(replacement=mixed_residuals),
-    "growing batches": Trick(replacement=growing_batches, steps=0.75),
     "AdamW for Muon": Trick(lambda recipe: {"training": {"optimizer": {"kind": "adam"}}}),
-    "no EMA": Trick(lambda recipe: {"training": {"ema": 0.0}}),
+    "zero outputs": Trick(replacement=zero_outputs, is_free=True),
+    "QK-norm": Trick(replacement=normed_queries_and_keys),
+    "no EMA": Trick(lambda recipe: {"training": {"ema": 0.0}}, is_free=True),
+    "softcap of logits": Trick(replacement=capped_logits),
+    "deep encoder, shallow decoder": Trick(layers(4, 1)),
+    "value embeddings": Trick(replacement=value_embeddings),
+    "mixed residuals": Trick(replacement=mixed_residuals),
+    "growing batches": Trick(replacement=growing_batches, steps=0.75, is_free=True),
     "BPE-dropout": Trick(
         lambda recipe: {"text": {"source_sampling": 0.1, "target_sampling": 0.1}},
         is_of=lambda recipe: recipe["text"]["source"]["kind"] == "bpe",
     ),
-    "deep encoder, shallow decoder": Trick(layers(4, 1)),
     "deeper, narrower": Trick(layers(6, 4, 0.75)),
 }
 TASKS: tuple[tuple[Any, str, int, str], ...] = (
@@ -191,6 +241,8 @@ TASKS: tuple[tuple[Any, str, int, str], ...] = (
     ("spelling", "cmudict", 20_000, "speller"),
 )
 SEEDS = 1, 2
+ROUNDS = 2
+"""Times that the steps of all tricks are timed."""
 
 
 def recipe_with(
@@ -213,25 +265,44 @@ def prepared(data: Path, task: tuple[Any, str, int, str], place: Path) -> tuple[
     return written_splits(kind, shuffled_pairs(pairs_of(data, name), count), place, f"{name}-")
 
 
+def costs_of_steps(facts: DataFacts, candidate: str, paths: Any, place: Path) -> dict[str, float]:
+    """CPU seconds of a step with each trick: those of a step without, times the median ratio of
+    both in the same round."""
+    rounds: list[dict[str, float]] = []
+    for _ in range(ROUNDS):
+        rounds.append({})
+        for name, trick in TRICKS.items():
+            timed = recipe_with(trick, facts, candidate, TIMED, paths, SEEDS[0])
+            shutil.rmtree(place, ignore_errors=True)
+            if trick.is_free:
+                rounds[-1][name] = rounds[-1]["none"]
+            elif trick.is_of(timed):
+                with trick.replacement():
+                    rounds[-1][name] = cpu_of_a_step(timed, place)
+    plain = statistics.median(costs["none"] for costs in rounds)
+    return {
+        name: plain * statistics.median(costs[name] / costs["none"] for costs in rounds)
+        for name in rounds[0]
+    }
+
+
 def measured(
-    trick: Trick,
-    facts: DataFacts,
-    candidate: str,
-    paths: Any,
-    seed: int,
-    budget: float,
-    place: Path,
+    trick: Trick, facts: DataFacts, candidate: str, steps: int, paths: Any, seed: int, place: Path
 ) -> dict[str, Any]:
-    """Steps and score of a trick within a budget in CPU seconds."""
+    """Scores of a trick after so many steps, and the CPU seconds of its training."""
     shutil.rmtree(place, ignore_errors=True)
-    timed = recipe_with(trick, facts, candidate, TIMED, paths, seed)
+    recipe = recipe_with(trick, facts, candidate, steps, paths, seed)
     with trick.replacement():
-        pace = cpu_of_a_step(timed, place / "timed")
-        steps = max(int(trick.steps * budget / pace), TIMED)
-        recipe = recipe_with(trick, facts, candidate, steps, paths, seed)
-        run, _ = transduce.train(recipe, place / "run")
+        began = time.process_time()
+        run, outcome = transduce.train(recipe, place)
+        spent = time.process_time() - began
         scores = transduce.load(run, device="cpu").evaluate("test").scores
-    return {"steps": steps, "pace": round(pace, 4), "score": round(scores[METRICS[facts.kind]], 2)}
+    return {
+        "steps": steps,
+        "spent": round(spent, 1),
+        "loss": round(outcome.scores["loss"], 3),
+        "score": round(scores[METRICS[facts.kind]], 2),
+    }
 
 
 def rows_of(path: Path) -> list[dict[str, Any]]:
@@ -247,23 +318,40 @@ def key_of(row: Mapping[str, Any]) -> tuple[Any, ...]:
     return tuple(row[name] for name in KEY)
 
 
+def gains(rows: list[dict[str, Any]], key: tuple[Any, ...], name: str) -> list[float]:
+    """Points of a trick beside none with each seed that both have.  key: task, trick, seconds."""
+    task, trick, seconds = key
+    values = {key_of(row): row[name] for row in rows}
+    pairs = [[(task, either, seed, seconds) for either in (trick, "none")] for seed in SEEDS]
+    return [values[a] - values[b] for a, b in pairs if a in values and b in values]
+
+
 def table(rows: list[dict[str, Any]]) -> list[str]:
-    """Points beside none, the mean over the seeds that both have and each by itself."""
-    lines = ["| task | CPU seconds | trick | points | by seed |", "|-|-:|-|-:|-|"]
-    scores = {key_of(row): row["score"] for row in rows}
+    """Points and loss beside none: means over the seeds, and points by seed."""
+    head = "task", "CPU seconds", "trick", "steps", "points", "by seed", "loss"
+    lines = [f"| {' | '.join(head)} |", "|-|-:|-|-:|-:|-|-:|"]
     for task, seconds in sorted({(row["task"], row["seconds"]) for row in rows}):
+        of_task = [row for row in rows if (row["task"], row["seconds"]) == (task, seconds)]
         for trick in TRICKS:
-            pairs = [(task, trick, seed, seconds) for seed in SEEDS]
-            gains = [
-                scores[key] - scores[none]
-                for key in pairs
-                if key in scores and (none := (task, "none", *key[2:])) in scores
-            ]
-            if gains and trick != "none":
-                each = ", ".join(f"{gain:+.1f}" for gain in gains)
-                mean = statistics.mean(gains)
-                lines.append(f"| {task} | {seconds:g} | {trick} | {mean:+.1f} | {each} |")
+            steps = [row["steps"] for row in of_task if row["trick"] == trick]
+            if not steps:
+                continue
+            cells = [task, f"{seconds:g}", trick, str(max(steps))]
+            if trick == "none":
+                cells += [of_none(of_task, "score", 1), "", of_none(of_task, "loss", 2)]
+            elif points := gains(rows, (task, trick, seconds), "score"):
+                losses = gains(rows, (task, trick, seconds), "loss")
+                each = ", ".join(f"{point:+.1f}" for point in points)
+                means = statistics.mean(points), statistics.mean(losses)
+                cells += [f"{means[0]:+.1f}", each, f"{means[1]:+.2f}"]
+            lines.append(f"| {' | '.join(cells)} |")
     return lines
+
+
+def of_none(rows: list[dict[str, Any]], name: str, digits: int) -> str:
+    """Values of training without a trick, by seed."""
+    values = [row[name] for row in rows if row["trick"] == "none"]
+    return ", ".join(f"{value:.{digits}f}" for value in values)
 
 
 def main() -> None:
@@ -283,21 +371,34 @@ def main() -> None:
     arguments.place.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     done = {key_of(row) for row in rows}
-    for seed in SEEDS:
-        for task in TASKS:
-            facts, paths = prepared(arguments.data, task, arguments.place)
-            plain = recipe_with(TRICKS["none"], facts, task[3], TIMED, paths, seed)
-            for name, trick in TRICKS.items():
-                key = dict(zip(KEY, (task[1], name, seed, arguments.seconds), strict=True))
-                if key_of(key) in done or not trick.is_of(plain):
-                    continue
-                if time.process_time() > 60 * arguments.minutes:
-                    return
-                place = arguments.place / "training"
-                result = measured(trick, facts, task[3], paths, seed, arguments.seconds, place)
-                with path.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps(key | result) + "\n")
-                print(json.dumps(key | result), flush=True)
+    tasks = [(task, *prepared(arguments.data, task, arguments.place)) for task in TASKS]
+    costs = costs_of_tasks(tasks, arguments.place)
+    for name, trick in TRICKS.items():
+        for (task, facts, paths), seed in itertools.product(tasks, SEEDS):
+            key = dict(zip(KEY, (task[1], name, seed, arguments.seconds), strict=True))
+            if key_of(key) in done or name not in costs[task[1]]:
+                continue
+            if time.process_time() > 60 * arguments.minutes:
+                return
+            steps = max(int(trick.steps * arguments.seconds / costs[task[1]][name]), TIMED)
+            place = arguments.place / "training"
+            result = measured(trick, facts, task[3], steps, paths, seed, place)
+            with path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(key | result) + "\n")
+            print(json.dumps(key | result), flush=True)
+
+
+def costs_of_tasks(tasks: list[tuple[Any, DataFacts, Any]], place: Path) -> dict[str, Any]:
+    """CPU seconds of a step by task and trick, measured once for all calls in `place`."""
+    path = place / "costs.json"
+    if not path.is_file():
+        costs = {
+            task[1]: costs_of_steps(facts, task[3], paths, place / "timed")
+            for task, facts, paths in tasks
+        }
+        path.write_text(json.dumps(costs), encoding="utf-8")
+    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return content
 
 
 if __name__ == "__main__":

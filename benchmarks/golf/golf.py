@@ -136,8 +136,11 @@ def verify(path: Path, data: Path, place: Path, claims: bool) -> int:
     if claims:
         path.write_text(tomli_w.dumps(entry | {"claim": now}), encoding="utf-8")
         return 0
-    wrong = disagreements(entry["claim"], now)
-    same = "to the bit" if now["digest"] == entry["claim"]["digest"] else "not to the bit"
+    claim = entry["claim"]
+    wrong = disagreements(claim, now)
+    same = "to the bit" if now["digest"] == claim["digest"] else "not to the bit"
+    if now["processor"] != claim["processor"]:
+        same += f" (here {now['processor']}; claimed on {claim['processor']})"
     print(
         f"{path.stem}: {now['metric']} {now['score']}, {now['bytes']:,} bytes, "
         f"{now['cpu_minutes']} CPU-minutes, {same}; " + ("; ".join(wrong) or "the claim holds")

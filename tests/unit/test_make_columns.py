@@ -8,7 +8,7 @@ import pytest
 from transduce.errors import DataError, TransduceError
 from transduce.making import data
 from transduce.making.collect import Collector
-from transduce.making.columns import columns_of, kind_of_column
+from transduce.making.columns import SOURCE_NAMES, columns_of, kind_of_column
 from transduce.making.data import prepare, read_prepared_split
 from transduce.text.encodings import likely_encoding
 from transduce.text.languages import language_of
@@ -106,6 +106,60 @@ def test_the_target_language_chooses_its_column() -> None:
     assert columns_of(rows, "t", "de")[:2] == (1, 0)
 
 
+SENTENCES = {
+    "zh": "今天天气很好 我们去学校看书 老师和学生都喜欢电影 他明天不来吃饭 北京的冬天很冷",
+    "ar": "ذهب الولد إلى المدرسة في الصباح وقرأ رسالة جديدة من صديق كبير مع كتاب جميل",
+    "en": "the boy went to school this morning and read a new letter from his friend",
+    "hi": "लड़का आज सुबह स्कूल गया और उसने दोस्त का नया पत्र पढ़ा घर बड़ा और सुंदर है",
+}
+
+
+def translated(code: str) -> list[list[str]]:
+    """Rows of sentences in a language and in English."""
+    chance, words, english = random.Random(5), *(SENTENCES[c].split() for c in (code, "en"))
+    counts = [1 + n % 6 for n in range(200)]
+    return [
+        [" ".join(chance.choices(words, k=count)), " ".join(chance.choices(english, k=count))]
+        for count in counts
+    ]
+
+
+@pytest.mark.parametrize(
+    ("code", "heads"),
+    [
+        ("zh", ["原文", "译文"]),
+        ("zh", ["语句", "对应"]),
+        ("ar", ["المصدر", "الترجمة"]),
+        ("ar", ["جملة", "مقابل"]),
+        ("hi", ["स्रोत", "अनुवाद"]),
+        ("hi", ["हिंदी", "अंग्रेजी"]),
+    ],
+)
+def test_headers_of_any_script_are_no_pair(code: str, heads: list[str]) -> None:
+    rows = translated(code)
+    assert columns_of([heads, *rows], "t")[:4] == (0, 1, (), 1)
+    assert not columns_of(rows, "t").header
+    swapped = columns_of([[*reversed(row)] for row in [heads, *rows]], "t")
+    names = heads[0] in SOURCE_NAMES
+    assert swapped.header and swapped[:2] == ((1, 0) if names else (0, 1))
+
+
+@pytest.mark.parametrize("code", ["zh", "ar", "hi"])
+@pytest.mark.parametrize("order", ["pair", "swapped"])
+def test_the_target_language_is_detected_without_a_header(
+    tmp_path: Path, code: str, order: str
+) -> None:
+    pytest.importorskip("py3langid")
+    rows = translated(code)
+    if order == "swapped":
+        rows = [[*reversed(row)] for row in rows]
+    (tmp_path / "a.tsv").write_text("".join(f"{a}\t{b}\n" for a, b in rows), encoding="utf-8")
+    for language, side in (("en", order == "pair"), (code, order != "pair")):
+        collector = Collector([tmp_path / "a.tsv"], language)
+        assert list(collector.pairs()) == [(r[not side], r[side]) for r in rows]
+        assert ("<-" in collector.columns[0]) == (not side)
+
+
 @pytest.mark.parametrize(
     ("heading", "code"),
     [
@@ -117,6 +171,7 @@ def test_the_target_language_chooses_its_column() -> None:
             ("tiếng việt", "vi"),
             ("zh", "zh-Hans"),
         ],
+        *[("हिंदी", "hi"), ("हिन्दी", "hi"), ("अंग्रेज़ी", "en"), ("अंग्रेजी", "en"), ("العربية", "ar")],
         *[("comment", None), ("Key", None), ("date", None), ("a text about French food", None)],
     ],
 )

@@ -1,5 +1,6 @@
 """Tricks whose price is measured: replacements in the program, and rows that resume."""
 
+import itertools
 import json
 import sys
 from collections.abc import Iterator
@@ -109,6 +110,43 @@ def test_mixed_residuals_begin_without_a_share_of_the_embeddings() -> None:
     assert not hasattr(model().encoder.layers[0], "shares")
 
 
+def test_value_embeddings_begin_with_none() -> None:
+    plain = logits(model())
+    with tricks.value_embeddings():
+        valued = model()
+        torch.testing.assert_close(logits(valued), plain)
+        logits(valued).square().sum().backward()
+        tables = [front.values for front in (valued.front_end, valued.target_front_end)]
+        assert all(table.weight.grad.any() for table in tables)  # type: ignore[union-attr,operator]
+        with torch.no_grad():
+            tables[1].weight.normal_()  # type: ignore[union-attr,operator]
+        moved = logits(valued)
+        tokens = Padded.from_rows([[3, 4, 5], [6, 7]])
+        state = valued.start(tokens)  # the same step by step, with a cache
+        for at in range(2):
+            step = valued.step(Padded.from_rows([[3 + at], [6 + at]]), state)
+            torch.testing.assert_close(step[:, 0], moved[:, at], rtol=1e-4, atol=1e-5)
+    assert not torch.allclose(moved, plain, rtol=1e-3)
+    assert not hasattr(model().front_end, "values")
+
+
+def test_other_work_changes_no_ratio_of_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timed = [trick for trick in tricks.TRICKS.values() if not trick.is_free]
+    loads = itertools.chain.from_iterable([load] * len(timed) for load in (1.0, 3.0))
+
+    def cpu_of_a_step(recipe: dict[str, Any], run: Path) -> float:
+        is_adam = recipe["training"]["optimizer"]["kind"] == "adam"
+        return next(loads) * (0.5 if is_adam else 1.0)
+
+    monkeypatch.setattr(tricks, "cpu_of_a_step", cpu_of_a_step)
+    measured = tricks.costs_of_steps(FACTS["translation"], "nano", PATHS, tmp_path / "timed")
+    assert measured.keys() == tricks.TRICKS.keys()
+    assert measured["AdamW for Muon"] == 0.5 * measured["none"]
+    assert measured["QK-norm"] == measured["none"] == 2.0
+
+
 def test_batches_grow_after_two_thirds_of_the_steps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -135,9 +173,10 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         names.append(name)
         if len(names) == 4:
             raise KeyboardInterrupt
-        return {"steps": 10, "pace": 0.1, "score": 10.0 + len(names)}
+        return {"steps": 10, "spent": 1.0, "loss": 2.0, "score": 10.0 + len(names)}
 
     monkeypatch.setattr(tricks, "measured", measured)
+    monkeypatch.setattr(tricks, "cpu_of_a_step", lambda recipe, run: 0.1)
     monkeypatch.setattr(tricks, "pairs_of", lambda data, name: [(f"a{n}", "b") for n in range(900)])
     yield names
 
@@ -165,4 +204,6 @@ def test_the_same_command_goes_on(
     capsys.readouterr()
     monkeypatch.setattr(sys, "argv", [*command[:1], "--place", str(tmp_path), "--table"])
     tricks.main()
-    assert "| multi30k | 120 | QK-norm | +1.0 | +1.0, +1.0 |" in capsys.readouterr().out
+    table = capsys.readouterr().out
+    assert "| multi30k | 120 | none | 10 | 11.0, 12.0 |  | 2.00, 2.00 |" in table
+    assert "| multi30k | 120 | AdamW for Muon | 10 | +5.0 | +5.0, +5.0 | +0.00 |" in table

@@ -11,6 +11,7 @@ import numpy as np
 from transduce.errors import DataError, SettingError
 from transduce.localise.plain import SOURCES, TARGETS
 from transduce.text.languages import language_of
+from transduce.text.scripts import script_of
 
 LANGUAGE = re.compile(r"[a-z]{2}(?:[-_][a-z]{2,4})?")
 MAX_LABELS = 100
@@ -23,8 +24,16 @@ MANY = 20
 """Rows, at least, that tell a header from a row."""
 SPELT = 40
 """Different words, at least, of texts that do not spell out numbers or dates."""
-SOURCE_NAMES = (*SOURCES, "text", "sentence", "word", "src", "input", "question")
-TARGET_NAMES = (*TARGETS, "tgt", "output", "label", "class", "category", "answer")
+SOURCE_NAMES = (
+    *(*SOURCES, "text", "sentence", "word", "src", "input", "question"),
+    *("原文", "源文", "源语言", "文本", "句子", "问题", "المصدر", "النص", "النص الأصلي", "السؤال"),
+    *("स्रोत", "मूल", "मूल पाठ", "पाठ", "वाक्य", "प्रश्न"),
+)
+TARGET_NAMES = (
+    *(*TARGETS, "tgt", "output", "label", "class", "category", "answer"),
+    *("译文", "翻译", "目标语言", "标签", "类别", "答案", "अनुवाद", "लक्ष्य", "लेबल", "श्रेणी", "उत्तर"),
+    *("الترجمة", "الهدف", "التصنيف", "الفئة", "الجواب"),
+)
 IDS = frozenset(
     (
         *(
@@ -92,6 +101,11 @@ class Columns(NamedTuple):
     languages: tuple[str, str] = ("", "")
     named: str = ""
 
+    def swapped(self) -> "Columns":
+        """Source and target in each other's place."""
+        named = self.named.replace(" -> ", " <- ")
+        return self._replace(source=self.target, target=self.source, named=named)
+
 
 class _Table:
     """Sample of a table: its header, and the cells and kinds of its columns."""
@@ -139,7 +153,8 @@ class _Table:
         unlike = any(
             kind_of_cell(cell) != kind
             if kind in ("number", "date", "key")
-            else kind in ("label", "code", "constant") and any(map(str.strip, below))
+            else (kind in ("label", "code", "constant") and any(map(str.strip, below)))
+            or (kind == "text" and _is_of_other_script(cell, below))
             for cell, below, kind in columns
             if cell and len(below) >= MANY
         )
@@ -297,6 +312,14 @@ def _by_content(table: _Table) -> tuple[int, int, tuple[int, ...]] | None:
 def are_labels(different: int, count: int) -> bool:
     """True for answers so few, for their count, that they are labels."""
     return different <= min(MAX_LABELS, max(count // 20, 2))
+
+
+def _is_of_other_script(cell: str, below: Sequence[str]) -> bool:
+    """True for letters of no script of the cells below, as in a Chinese heading of English."""
+    scripts = {script_of(letter) for letter in cell if letter.isalpha()}
+    return bool(scripts) and not any(
+        script_of(letter) in scripts for text in below for letter in text if letter.isalpha()
+    )
 
 
 def kind_of_column(cells: Sequence[str]) -> ColumnKind:

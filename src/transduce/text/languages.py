@@ -4,6 +4,7 @@ import functools
 import importlib.resources
 import re
 import threading
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -137,16 +138,27 @@ _BESIDE = frozenset(
 """Words beside a language in the name of a column."""
 
 
+_NASAL = re.compile("[ङञणनम]्(?=[क-ह])")
+"""Half letters of Hindi that may be written as a dot."""
+
+
 @functools.cache
 def _named() -> Mapping[str, str]:
     """Codes by English names, own names and names in other languages, in lower case."""
-    codes = {name.casefold(): code for code, name in NAMES.items()}
+    codes = {_spelt(name): code for code, name in NAMES.items()}
     file = importlib.resources.files(__package__) / "language_words.txt"
     for line in file.read_text(encoding="utf-8").splitlines():
         code, _, names = line.partition(": ")
         for name in re.split(r"(?<!\\) ", names):
-            codes[name.replace("\\ ", " ").casefold()] = canonical(code)
+            codes[_spelt(name.replace("\\ ", " "))] = canonical(code)
     return codes
+
+
+def _spelt(name: str) -> str:
+    """Name in lower case, and in Hindi with the one of two spellings that leaves dots and half
+    letters out: हिंदी for हिन्दी, अंग्रेजी for अंग्रेज़ी."""
+    plain = unicodedata.normalize("NFC", name.casefold())
+    return _NASAL.sub("ं", plain.replace("\u093c", ""))
 
 
 def language_of(heading: str) -> str | None:
@@ -154,7 +166,7 @@ def language_of(heading: str) -> str | None:
 
     "fr" for "French", "Français", "Französisch (Kanada)", "fr-CA", "fra", "text_fr".
     """
-    plain = " ".join(heading.strip().casefold().split())
+    plain = _spelt(" ".join(heading.split()))
     words = re.findall(r"[^\W_]+", plain)
     for name in (plain, plain.partition("(")[0].strip()):
         if name in _named():
