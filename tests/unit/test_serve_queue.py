@@ -252,6 +252,45 @@ def test_too_many_waiting_texts_are_refused_unless_none_wait(
     in_queue(scenario, max_waiting=10)
 
 
+def test_the_cost_of_a_request_does_not_grow_with_those_that_wait() -> None:
+    n_looks = 0
+
+    class Seen(Call):
+        def over(self) -> bool:
+            nonlocal n_looks
+            n_looks += 1
+            return super().over()
+
+    async def scenario(queue: Queue, run: Upper) -> None:
+        first = await begin(queue, run)
+        many = [asyncio.create_task(queue.submit(["m"], OPTIONS, Seen(60))) for _ in range(300)]
+        await queued()
+        assert n_looks <= 300
+        run.go.set()
+        assert await asyncio.gather(first, *many) == [["FIRST"], *[["M"]] * 300]
+
+    in_queue(scenario)
+
+
+def test_the_answers_of_a_batch_wake_the_event_loop_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    wakings: list[str] = []
+
+    def call_soon(loop: asyncio.AbstractEventLoop, function: Callable[..., Any]) -> None:
+        wakings.append(function.__qualname__)
+        loop.call_soon_threadsafe(function)
+
+    async def scenario(queue: Queue, run: Upper) -> None:
+        first = await begin(queue, run)
+        some = [ask(queue, [f"m{i}"])[1] for i in range(30)]
+        await queued()
+        run.go.set()
+        await asyncio.gather(first, *some)
+
+    monkeypatch.setattr(queue_module, "_call_soon", call_soon)
+    run, _ = in_queue(scenario)
+    assert len(wakings) == len(run.batches) == 2
+
+
 def test_a_request_waits_for_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queue_module, "MOST_OUTSIDE", 2)
 

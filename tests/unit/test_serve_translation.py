@@ -218,6 +218,22 @@ PAGE = (
 )
 
 
+@pytest.mark.parametrize("is_short", [True, False])
+def test_long_texts_alone_take_threads(monkeypatch: pytest.MonkeyPatch, is_short: bool) -> None:
+    works: list[Any] = []
+    to_thread = asyncio.to_thread
+
+    async def counted(work: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        works.append(work)
+        return await to_thread(work, *args, **kwargs)
+
+    monkeypatch.setattr(asyncio, "to_thread", counted)
+    text = "Ich sehe den Hund." if is_short else "\n".join(["Ich sehe den Hund."] * 50)
+    (translated,) = texts([Table(ENGLISH)], text)
+    assert translated.text == text.replace("Ich sehe den Hund.", "I see the dog.")
+    assert all(work is wait_for for work in works) == is_short
+
+
 def test_a_failing_hop_gives_the_original_back() -> None:
     """Never the pivot's language: not in texts, HTML, documents or streams."""
     runs = [Table(ENGLISH), Table(FRENCH, keeps=False)]

@@ -173,6 +173,7 @@ class Queue:
         self._failed = failed
         self._jobs: deque[Job] = deque()
         self._postponed: list[Job] = []  # until PyTorch is loaded
+        self._n_waiting = 0  # texts in both at most, those of ended calls too
         self._outside: dict[Job, asyncio.Future[None]] = {}  # jobs without room, by arrival
         self._changed = threading.Condition()
         self._closed = False
@@ -349,15 +350,14 @@ class Queue:
 
     def _add(self, job: Job) -> bool:
         """Add a job, under the lock; False if too many texts wait before its last."""
-        self._drop_ended()
-        most = max(job.left, SHARE)
-        if (
-            sum(min(other.left, most) for other in (*self._jobs, *self._postponed))
-            >= self._max_waiting
-        ):
-            return False
+        if self._n_waiting >= self._max_waiting:
+            self._drop_ended()
+            most = max(job.left, SHARE)
+            waiting = (min(other.left, most) for other in (*self._jobs, *self._postponed))
+            if sum(waiting) >= self._max_waiting:
+                return False
         self._jobs.append(job)
-        self._note_waiting()
+        self._note_waiting(self._n_waiting + job.left)
         self._changed.notify_all()
         return True
 
@@ -366,13 +366,18 @@ class Queue:
         for job, entered in list(self._outside.items()):
             if self._add(job):
                 del self._outside[job]
-                _settle(entered, None)
+                _settle((entered, None))
 
     def _drop_ended(self) -> None:
         self._jobs = deque(job for job in self._jobs if not job.call.over())
+        self._count_waiting()
 
-    def _note_waiting(self) -> None:
-        self._metrics.set("waiting", sum(job.left for job in self._jobs), run=self.name)
+    def _count_waiting(self) -> None:
+        self._note_waiting(sum(job.left for job in (*self._jobs, *self._postponed)))
+
+    def _note_waiting(self, count: int) -> None:
+        self._n_waiting = count
+        self._metrics.set("waiting", count, run=self.name)
 
     def _work(self) -> None:
         while self._is_needed():
@@ -422,9 +427,9 @@ class Queue:
             jobs, self._wanted = [*self._jobs], False
             self._n_failures += 1
             self._jobs.clear()
+            self._count_waiting()
             self._changed.notify_all()
-        for job in jobs:
-            _settle(job.future, self._unloadable())
+        _settle(*((job.future, self._unloadable()) for job in jobs))
 
     def _unloadable(self) -> RequestError:
         return RequestError(500, f"run {self.name} cannot be loaded", "load")
@@ -442,12 +447,11 @@ class Queue:
                     break
                 if self._closed:
                     return []
-                self._note_waiting()
                 self._changed.wait()
             shared = len(self._jobs) > 1
             batch = take_batch(self._jobs, self._shared)
             self._shared = shared
-            self._note_waiting()
+            self._count_waiting()
         for job, index in batch:
             if index == 0:
                 self._metrics.observe("queue_seconds", time.monotonic() - job.queued)
@@ -471,12 +475,15 @@ class Queue:
                 self._postpone(run, jobs[0], batch[0][1])
                 return
             jobs[0].taken = len(jobs[0].inputs)
-            _settle(jobs[0].future, fault_of(error, self.name))
+            _settle((jobs[0].future, fault_of(error, self.name)))
             return
+        settled: list[Settled] = []
         for (job, index), answer in zip(batch, answers, strict=True):
             job.answers[index] = answer
             if job.is_complete:
-                _settle(job.future, [job.answers[i] for i in range(len(job.inputs))])
+                results = [job.answers[i] for i in range(len(job.inputs))]
+                settled.append((job.future, results))
+        _settle(*settled)
 
     def _postpone(self, run: Worker, job: Job, index: int) -> None:
         """Answer a job from an input on once PyTorch is loaded, and others meanwhile."""
@@ -494,6 +501,7 @@ class Queue:
             if job in self._jobs:
                 self._jobs.remove(job)
             self._postponed.append(job)
+            self._count_waiting()
             if len(self._postponed) == 1:
                 threading.Thread(target=load, name="serve-torch", daemon=True).start()
 
@@ -555,18 +563,24 @@ def _result(observe: Callable[[Worker, int], Answer], run: Worker, index: int) -
         return error
 
 
-def _settle(future: asyncio.Future[Any], result: object) -> None:
-    """Hand a result, or the error of a request, to the event loop."""
+Settled = tuple[asyncio.Future[Any], object]
+"""A future and its result, or the error of a request."""
+
+
+def _settle(*settled: Settled) -> None:
+    """Hand results to the event loop, all at once: waking it costs more than a result."""
 
     def settle() -> None:
-        if future.done():
-            return
-        if isinstance(result, RequestError):
-            future.set_exception(result)
-        else:
-            future.set_result(result)
+        for future, result in settled:
+            if future.done():
+                continue
+            if isinstance(result, RequestError):
+                future.set_exception(result)
+            else:
+                future.set_result(result)
 
-    _call_soon(future.get_loop(), settle)
+    if settled:
+        _call_soon(settled[0][0].get_loop(), settle)
 
 
 def _call_soon(loop: asyncio.AbstractEventLoop, function: Callable[..., Any], *args: Any) -> None:

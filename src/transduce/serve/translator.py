@@ -138,8 +138,12 @@ class Hop:
         more = {"n_best": alternatives + 1} if alternatives else {}
         options = bounded(self._options, more)
         assert options is not None
-        texts, pairs, answers = await call.in_thread(
-            parted_orders, orders, lambda order: self._for(order, options)
+        parted = functools.partial(parted_orders, orders, lambda order: self._for(order, options))
+        # of a lazy run it may wait until that is loaded
+        texts, pairs, answers = await (
+            call.in_thread(parted)
+            if self._queue.is_lazy
+            else call.on_texts((order.text for order in orders), parted)
         )
         predictions, links = await asyncio.gather(
             self._queue.submit(
@@ -239,10 +243,10 @@ class ServedTranslation:
         lines = [_segments_of(text) for text in texts]
         segments = [segment for some in lines for segment in some.values()]
         work = pivoted(segments, self._path, call.check)
-        records, read = await self._in_thread(work, call, alternatives)
+        records, read = await self._result(texts, work, call, alternatives)
         each = iter(zip(records, read, strict=True))
         rows = [{i: next(each) for i in some} for some in lines]
-        return await call.in_thread(self._translated, texts, rows, call, alternatives)
+        return await call.on_texts(texts, self._translated, texts, rows, call, alternatives)
 
     def _translated(
         self,
@@ -281,7 +285,7 @@ class ServedTranslation:
                 page.content.decode(),
                 tuple(filter(_is_named, page.records)),
             )
-            for page in await self._in_thread(work, call)
+            for page in await self._result(texts, work, call)
         ]
 
     async def document(
@@ -314,7 +318,7 @@ class ServedTranslation:
                 yield Part(record=record)
             return
         (hop,) = self._hops
-        pieces = await call.in_thread(_pieces, text, hop.leg.source)
+        pieces = await call.on_texts([text], _pieces, text, hop.leg.source)
         joiner = StreamJoiner(pieces)
         output = sent = ""
         async for index, part in self._parts(hop, pieces, call):
@@ -350,7 +354,7 @@ class ServedTranslation:
         )
         segments = [Segment("line", pieces.texts[i], ()) for i in whole]
         work = pivoted(segments, self._path, call.check)
-        records, _ = await self._in_thread(work, call)
+        records, _ = await self._result((segment.source for segment in segments), work, call)
         waiting = dict(zip(whole, records, strict=True))
         rest = [i for i in range(len(pieces.texts)) if i not in waiting]
         async for j, part in hop.stream([pieces.texts[i] for i in rest], call):
@@ -360,12 +364,15 @@ class ServedTranslation:
         for i, record in waiting.items():
             yield i, record
 
-    async def _in_thread(self, work: Rounds[T], call: Call, alternatives: int = 0) -> T:
-        """Result of work in a thread, which `call.check` ends."""
+    async def _result(
+        self, texts: Iterable[str], work: Rounds[T], call: Call, alternatives: int = 0
+    ) -> T:
+        """Result of work on some texts, which `call.check` ends."""
+        texts = list(texts)
         answers: list[Answer] | None = None
         while True:
             try:
-                done, orders = await call.in_thread(_go_on, work, answers)
+                done, orders = await call.on_texts(texts, _go_on, work, answers)
             except TransduceError as error:
                 raise invalid(str(error)) from None
             if orders is None:
