@@ -107,6 +107,7 @@ DESCRIPTIONS = {
 
 
 PICTURE = "_static/social.png"
+OWN_SENTENCES = "see/paper.html"  # read where a reader writes a sentence on the front page
 
 
 def preview(context: dict[str, Any], suffix: str) -> str:
@@ -146,8 +147,11 @@ def complete_page(app: Any, name: str, template: str, context: dict[str, Any], t
         for script in SCRIPTS:
             app.add_js_file(script, loading_method="defer")
     if '<div class="sentence">' in body:  # without its model: that is read on demand
-        page = f"see/paper.html#embed=true&lang={'zh' if suffix else 'en'}"
-        content = json.dumps({"sentences": sentences(), "page": page}, ensure_ascii=False)
+        page = f"{OWN_SENTENCES}#embed=true&lang={'zh' if suffix else 'en'}"
+        size = f"{(DOCS / OWN_SENTENCES).stat().st_size / 2**20:.1f} MB"
+        content = json.dumps(
+            {"sentences": sentences(), "page": page, "size": size}, ensure_ascii=False
+        )
         script = f'<script type="application/json">{content}</script>'
         body = body.replace('<div class="sentence">', f'<div class="sentence">{script}', 1)
     if stamp := commits().get(f"{name}.md"):

@@ -65,7 +65,9 @@ SETTINGS = runpy.run_path(str(Path(__file__).with_name("settings.py")))
 CODE = re.compile(r"`([^`]+)`")
 CHINESE_BREAK = re.compile(r"(?<=[“”\u2e80-\uffef])\n *(?=[“”\u2e80-\uffef])")
 SIDEWAYS = re.compile(r'<(pre|p(?=><img )|math(?=[^>]*display="block"))(?=[ >])')
-FINISHED_PAGE = re.compile(r"\]\((?=(?:(?:\.\./)?see/\w+|(?:book/)?(?:train|slides))\.(?:html|js))")
+FINISHED_PAGE = re.compile(
+    r"\]\((?=(?:(?:\.\./)?see/[\w-]+|(?:book/)?(?:train|slides))\.(?:html|js))"
+)
 PARAMETER = re.compile(r"(?:^|(?<=\.  ))([a-z_]\w*(?:, [a-z_]\w*)*): ", re.MULTILINE)
 CLOSING = re.compile(r"(?<=\.)  (?=(?:Returns|Raises|Yields) )|(?<=\.)\n(?=(?:Returns|Raises) )")
 

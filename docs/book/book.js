@@ -54,7 +54,7 @@ function placeAtWord(explanation) {
 
 // A translation with its weights: each word that was written shows what it looked at.
 function showSentence(place) {
-  const { sentences, page } = JSON.parse(place.querySelector("script").textContent),
+  const { sentences, page, size } = JSON.parse(place.querySelector("script").textContent),
     source = element("p", { className: "source", lang: "zh" }),
     written = element("p", { className: "written", lang: "en" }),
     note = element("p", { className: "note", role: "status" }),
@@ -97,7 +97,7 @@ function showSentence(place) {
     button.addEventListener("click", () => choose(one));
     choices.append(button);
   }
-  const own = element("button", { type: "button", textContent: say("写你自己的句子（3.3 MB）", "Type your own (3.3 MB)") });
+  const own = element("button", { type: "button", textContent: say(`写你自己的句子（${size}）`, `Type your own (${size})`) });
   own.addEventListener("click", () => {
     stop();
     place.replaceChildren(element("iframe", { className: "live tall", title: own.textContent, src: page }));

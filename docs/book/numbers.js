@@ -39,38 +39,62 @@ function tokenized(text, pieces) {
 
 const HALF = (text) => text.normalize("NFKC").replace(/[−–]/g, "-");
 
+const FRACTION = /^(-?\d+)[/\u2044](\d+)$/;
+
+function numberOf(text) {
+  const fraction = FRACTION.exec(text.replace(/\s+/g, ""));
+  return fraction ? fraction[1] / fraction[2] : Number(text);
+}
+
 // The numbers of a line, separated by blanks, commas or semicolons; null where a part is none.
 function numbersOf(line) {
   const parts = HALF(line)
-      .split(/[\s,;、]+/)
+      .split(/[\s,;、()[\]]+/)
       .filter(Boolean),
-    numbers = parts.map(Number);
+    numbers = parts.map(numberOf);
   return numbers.length && numbers.every(Number.isFinite) ? numbers : null;
 }
 
+const COUNTS = ["zero|零", "one|一", "two|二两兩", "three|三", "four|四", "five|五", "six|六", "seven|七", "eight|八", "nine|九", "ten|十"].map((words) => {
+  const [english, chinese] = words.split("|");
+  return new RegExp(`\\b${english}\\b|(?<![一二三四五六七八九十])[${chinese}](?![一二三四五六七八九十])`, "gi");
+});
+const NUMBER = /(?<![\d.])-?(?:\d+\s*[/\u2044]\s*\d+(?![\d.])|\d*\.?\d+)/g;
+
+// Readings of the numbers in a guess, with words and units around them: a comma separates numbers,
+// thousands or decimals, and behind an equals sign stands the result.
+function readingsOf(guess) {
+  const text = COUNTS.reduce((line, words, x) => line.replace(words, ` ${x} `), HALF(guess).replace(/^.*[=≈](?=.*\d)/s, "")),
+    readings = [text, text.replace(/(\d),(?=\d{3}(?!\d))/g, "$1"), text.replace(/(\d),(?=\d)/g, "$1.")].map((line) =>
+      (line.match(NUMBER) ?? []).map(numberOf),
+    );
+  return text.includes("%") ? [...readings, readings[0].map((x) => x / 100)] : readings;
+}
+
+// Words of a line between blanks; Chinese signs and Latin letters apart.
 const plain = (text) =>
   HALF(text)
     .toLowerCase()
-    .replace(/[\s.,;:!?'"“”‘’。，、；：！？]+/g, " ")
+    .replace(/[\s.,;:!?'"“”‘’`▁()[\]。，、；：！？（）「」]+/g, " ")
+    .replace(/[\u4e00-\u9fff]+/g, " $& ")
+    .replace(/ +/g, " ")
     .trim();
 
 const holds = (line, word) =>
   /[a-z0-9]/.test(word) ? ` ${line} `.includes(` ${word} `) : line.includes(word);
 
-// True for a right guess.  answer: numbers, all of which must come within `within`, or alternatives
-// separated by |, one of which the guess holds.  wrong: alternatives that it must not hold.
+// True for a right guess.  answer: alternatives separated by |, numbers that must all come within
+// `within`, or words that the guess holds.  wrong: words that it must not hold, except inside a right one.
 function isRight(guess, answer, within = 0.01, wrong = "") {
-  const expected = numbersOf(answer);
-  if (expected) {
-    const given = numbersOf(guess.replace(/[%％]/g, ""));
-    return (
-      given?.length === expected.length &&
-      given.every((x, i) => Math.abs(x - expected[i]) <= within + 1e-9)
-    );
-  }
+  const alternatives = answer.split("|"),
+    numbers = alternatives.map(numbersOf).filter(Boolean),
+    [words, refused] = [alternatives.filter((each) => !numbersOf(each)), wrong.split("|")].map((list) => list.map(plain).filter(Boolean)),
+    close = (expected, reading) =>
+      reading.length === expected.length && reading.every((x, i) => Math.abs(x - expected[i]) <= within + 1e-9);
+  if (numbers.some((expected) => readingsOf(guess).some((reading) => close(expected, reading)))) return true;
   const line = plain(guess),
-    some = (list) => list.split("|").map(plain).filter(Boolean).some((word) => holds(line, word));
-  return some(answer) && !some(wrong);
+    others = words.filter((word) => refused.some((part) => word.includes(part))).reduce((rest, word) => rest.replaceAll(word, " "), line);
+  return words.some((word) => holds(line, word)) && !refused.some((word) => holds(others, word));
 }
 
 // Beam search where the next token depends on the last alone.  rows: probabilities of each token and,

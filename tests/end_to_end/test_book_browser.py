@@ -196,7 +196,8 @@ def test_the_sentence_of_the_front_page_lives(
     show: OpenPage, tmp_path: Path, language: str
 ) -> None:
     sentences = (DOCS / "book" / "sentences.json").read_text(encoding="utf-8")
-    content = f'{{"sentences": {sentences}, "page": "{(DOCS / "see/paper.html").as_uri()}"}}'
+    facts = f'"page": "{(DOCS / "see/paper.html").as_uri()}", "size": "3.3 MB"'
+    content = f'{{"sentences": {sentences}, {facts}}}'
     body = f'<div class="sentence"><script type="application/json">{content}</script></div>'
     file = chapter_page(tmp_path, body, language)
     settings = {"viewport": {"width": 390, "height": 800}, "reduced_motion": "reduce"}
@@ -208,7 +209,9 @@ def test_the_sentence_of_the_front_page_lives(
     assert "爱" in text_of(page, ".note")
     assert page.evaluate("document.documentElement.scrollWidth") == 390
     assert page.locator("iframe").count() == 0  # the model is read on demand
-    page.locator(".sentence > button").click()
+    own = page.locator(".sentence > button")
+    assert "3.3 MB" in own.inner_text()
+    own.click()
     page.frame_locator("iframe").locator("[role=tab]").first.wait_for()
 
 

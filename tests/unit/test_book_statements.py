@@ -361,6 +361,57 @@ def test_the_beam_of_the_chapter_searches_as_one_by_hand(tmp_path: Path) -> None
         assert max(kept) <= width
 
 
+SOFTMAX = "0.4223 0.1554 0.4223", 0.01
+LOWER = "低|不会更高", 0.01, "高"
+AWAY = "away|no|not faster", 0.01, "sooner|faster"
+WRITTEN: dict[tuple[str | float, ...], list[str]] = {  # right answers, as people write them
+    SOFTMAX: [
+        "0.42, 0.16, 0.42",
+        "(0.42; 0.16; 0.42)",
+        "0,42 0,16 0,42",
+        ".42 .16 .42",
+        "0.42/0.16/0.42",
+    ],
+    (*SOFTMAX, ""): [
+        "42% 16% 42%",
+        "[0.42、0.16、0.42]",
+        "w = 0.42, 0.16, 0.42",
+        "0.42，0.155 和 0.42。",
+    ],
+    ("0.5", 0.01): [
+        "0.5",
+        ".5",
+        "½",
+        "1/2",
+        "1 / 2",
+        "０．５",
+        "１／２",
+        "50 %",
+        "50％",
+        "0,5",
+        "约 0.5",
+    ],
+    ("5", 0.01): ["5", "five", "五", "|a| = 5", "√25 = 5", "5。", "长度是 5", "5 = |a|", "5.00"],
+    ("2", 0): ["2", "两个", "２个", "两个：机器、学习", "two tokens", "二"],
+    ("7 128", 0): ["7, 128", "7 × 128", "7x128", "(7, 128)", "7 行 128 列", "7 rows, 128 columns"],
+    ("9 18", 5): ["9% 和 18%", "9-18", "9、18", "nine and 18"],
+    ("63082496|6308", 5): ["63,082,496", "6,308"],
+    ("2.4849|ln 12|ln12", 0.01): ["2.48", "ln 12", "ln(12)", "-ln(1/12) = 2.485"],
+    ("am",): ["am", "▁am", "`am`", "“am”", "AM"],
+    ("u|ug",): ["u", "u and g", "u和g", "看 u，其次 g", "UG"],
+    ("第三|三|3",): ["第三种", "第3个", "3", "三"],
+    LOWER: ["低", "更低", "低，不会更高", "损失更低；写出来不对"],
+    AWAY: ["away", "It runs away.", "no", "not faster, it runs away"],
+}
+MISTAKEN: dict[tuple[str | float, ...], list[str]] = {
+    SOFTMAX: ["0.5 0 0.5", "0.42 0.16", "42 16 42", "0.42 0.16 0.42 1"],
+    ("0.5", 0.01): ["2", "1/3", "5", "50", "0.05", "-0.5"],
+    ("2", 0): ["十二", "3", "2.5", "twenty"],
+    ("5", 0.01): ["25", "7", "√25"],
+    ("am",): ["ham", "is", "apostrophe"],
+    LOWER: ["高", "高，不是低", "更高"],
+    AWAY: ["faster", "sooner", "away? no, faster"],
+}
 GUESSES = """
 const cases = JSON.parse(process.argv[2]);
 process.stdout.write(JSON.stringify(cases.map((guess) => isRight(...guess))));
@@ -390,6 +441,8 @@ def test_guesses_are_checked(tmp_path: Path) -> None:
         (False, ["高，不是低", "低", 0.01, "高"]),
         (False, ["slower", "low", 0.01]),
         (False, ["?", "low|high"]),
+        *((True, [guess, *answer]) for answer, guesses in WRITTEN.items() for guess in guesses),
+        *((False, [guess, *answer]) for answer, guesses in MISTAKEN.items() for guess in guesses),
     ]
     for page in sorted(BOOK.glob("[01][0-9]-*.md")):
         for answer, _ in answers_of(page):
