@@ -9,7 +9,7 @@ from torch.overrides import TorchFunctionMode
 
 import transduce
 from helpers.tiny_run import records, reversal_pairs, tiny_settings, write_tsv
-from transduce.data import encoded
+from transduce.data import encoded, sources
 from transduce.errors import RunError
 from transduce.nn.initialise import DRAWING
 from transduce.runs.training import prepare
@@ -38,6 +38,26 @@ def test_training_begins_with_prepared_data(
     with pytest.raises(RunError, match="no checkpoints to resume from"):
         (run / "checkpoints").rename(tmp_path / "gone")
         prepare(settings, run)
+
+
+def test_shards_are_listed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pairs = reversal_pairs(200)
+    (tmp_path / "shards").mkdir()
+    shards = [write_tsv(tmp_path / "shards" / f"{i}.tsv", pairs[i::4]) for i in range(4)]
+    listings: list[str] = []
+    list_files = sources._files_at
+
+    def counted(address: str, root: Path) -> list[Path]:
+        listings.append(address)
+        return list_files(address, root)
+
+    monkeypatch.setattr(sources, "_files_at", counted)
+    settings = tiny_settings(shards[0].parent, "training.steps=1")
+    address = str(shards[0].parent)
+    prepare(settings, tmp_path / "run")
+    assert listings == [address]
+    transduce.train(settings, tmp_path / "run", resume=True)  # sees the files of its own time
+    assert listings == [address, address]
 
 
 class _Calls(TorchFunctionMode):

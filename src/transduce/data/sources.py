@@ -4,6 +4,8 @@ All readers of sections stream: `root` is the directory that relative paths star
 DataError is raised, while reading, for input that does not match its section.
 """
 
+import contextlib
+import functools
 import glob
 import hashlib
 import itertools
@@ -11,7 +13,8 @@ import json
 import os
 import stat
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol
 
@@ -97,7 +100,35 @@ def files_at(addresses: Addresses, root: Path) -> list[Path]:
     Raises DataError for an unreadable store or directory, and where a pattern or directory has no
     files.
     """
-    return [file for address in _each(addresses) for file in _files_at(address, root)]
+    return [
+        file
+        for address in _each(addresses)
+        for file in _listed((address, root), functools.partial(_files_at, address, root))
+    ]
+
+
+_listings: ContextVar[dict[object, list[Path]] | None] = ContextVar("listings", default=None)
+
+
+@contextlib.contextmanager
+def listed_once() -> Iterator[None]:
+    """Within the context each address is listed once, so that all of its readers have the same
+    files, and a store or a directory of many is asked once."""
+    token = _listings.set({})
+    try:
+        yield
+    finally:
+        _listings.reset(token)
+
+
+def _listed(key: object, listing: Callable[[], list[Path]]) -> list[Path]:
+    """The listing of a key, made now unless it was made within `listed_once`."""
+    listings = _listings.get()
+    if listings is None:
+        return listing()
+    if key not in listings:
+        listings[key] = listing()
+    return listings[key]
 
 
 def _files_at(address: str, root: Path) -> list[Path]:
@@ -232,8 +263,13 @@ class HubData(Table):
         """All files of a directory, but hidden files; none on the Hub."""
         if self.path.startswith(HUB):
             return []
-        visible = (p for p in (root / self.path).rglob("*") if not p.name.startswith("."))
-        return sorted(p for p in visible if p.is_file())
+        directory = root / self.path
+
+        def visible() -> list[Path]:
+            paths = (p for p in directory.rglob("*") if not p.name.startswith("."))
+            return sorted(p for p in paths if p.is_file())
+
+        return [*_listed(directory, visible)]
 
     def records(self, root: Path, columns: Sequence[str]) -> Iterator[TableRecord]:
         """Stream all rows, with at least these columns."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from transduce.data.sources import listed_once
 from transduce.errors import RunError
 from transduce.metrics.measure import make_metric
 from transduce.nn.initialise import SkipInit
@@ -56,7 +57,7 @@ def train(
     """
     try:
         # training.threads is a setting of this run alone
-        with restored_threads(), process_group() as ranks:
+        with restored_threads(), process_group() as ranks, listed_once():
             if not ranks.is_main:
                 ranks.barrier()  # passed by the main process once data are prepared: trainer.train
             parsed, name = as_recipe(recipe, overrides)
@@ -86,7 +87,7 @@ def prepare(
     call continues after an interruption.  Returns the run directory.
     """
     # Without first weights the model is built, but takes no memory.
-    with restored_threads(), only_preparing(), SkipInit():
+    with restored_threads(), only_preparing(), SkipInit(), listed_once():
         parsed, name = as_recipe(recipe, overrides)
         path = Path(run) if run is not None else Path("runs") / name
         begun = (path / "recipe.toml").is_file()
