@@ -204,6 +204,7 @@ def kinds_of_faults(corpora: Sequence[ExaminedCorpus], ignore: Sequence[str]) ->
 
     Raises SettingError for a kind to ignore that there is not.
     """
+    from transduce.data.encoded import has_text
     from transduce.examination.examine import KINDS
     from transduce.making.data import DROPPED, SAMPLE, kind_of
     from transduce.settings.sections import did_you_mean
@@ -213,7 +214,7 @@ def kinds_of_faults(corpora: Sequence[ExaminedCorpus], ignore: Sequence[str]) ->
             raise SettingError(f"--ignore {kind}: no such kind{did_you_mean(kind, KINDS)}")
     kinds = [kind for kind in KINDS if kind not in ignore]
     trained = (pair for corpus in corpora if corpus.split == "train" for _, pair in corpus.pairs())
-    sample = [pair for pair in itertools.islice(trained, SAMPLE) if all(map(str.strip, pair))]
+    sample = [pair for pair in itertools.islice(trained, SAMPLE) if has_text(pair)]
     if len(sample) < LEAST_LABELLED or kind_of(sample) != "classification":
         return kinds
     logger.info("texts with labels: faults of translations are not looked for")

@@ -14,7 +14,7 @@ from helpers.localised_document import Output
 from transduce import DecodingOptions
 from transduce.cli import documents
 from transduce.cli.main import main
-from transduce.errors import DataError
+from transduce.errors import DataError, TransduceError, UnknownTextError
 from transduce.localise.document import Record, Segment
 from transduce.localise.formats import read_document
 from transduce.localise.target_files import target_path
@@ -29,14 +29,21 @@ class Repository:
     def __init__(self, top: Path) -> None:
         self.top = top
         self.language = "de"
+        self.unknown = ""
         self.asked: list[str] = []
         self.rows: list[dict[str, str]] = []
         (top / "run").mkdir()
 
     def translation(self, *_: object) -> tuple[documents.Translate, str, str]:
-        def translate(texts: Sequence[str], options: Sequence[DecodingOptions]) -> list[Output]:
+        def translate(
+            texts: Sequence[str], options: Sequence[DecodingOptions]
+        ) -> list[Output | TransduceError]:
             self.asked += texts
-            return [Output(text.upper().replace("%D", "%d")) for text in texts]
+            outputs = (Output(text.upper().replace("%D", "%d")) for text in texts)
+            return [
+                UnknownTextError("all of its words are unknown") if text == self.unknown else output
+                for text, output in zip(texts, outputs, strict=True)
+            ]
 
         def records(file: str, segments: Sequence[Segment]) -> list[Record]:
             return localised(segments, "en", translate, DecodingOptions(), None, self.language)
@@ -144,6 +151,34 @@ def test_two_rounds(repository: Repository, kind: str) -> None:
     again = target.read_bytes()
     assert repository.localise(base, pattern) == 0
     assert not repository.asked and target.read_bytes() == again
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_texts_left_as_they_are_are_tried_again(repository: Repository, kind: str) -> None:
+    base, target, write = FORMATS[kind]
+    repository.write(base, write(BASE))
+    repository.unknown = "Save all"
+    for _ in range(2):
+        assert repository.localise(base, target) == 1
+        assert "Save all" in repository.asked
+        left = [row for row in repository.rows if row["state"] == "needs-translation"]
+        assert [row["source"] for row in left] == ["Save all"]
+        assert "unknown" in left[0]["reason"]
+    repository.unknown = ""
+    assert repository.localise(base, target) == 0
+    assert repository.asked == ["Save all"]
+    text = (repository.top / target.replace("{lang}", "de")).read_text("utf-8")
+    assert "SAVE ALL" in text and "OPEN IT" in text and "Save all" not in text
+    assert repository.localise(base, target) == 0 and repository.asked == []
+
+
+def test_a_trial_is_no_translation_of_a_target(repository: Repository) -> None:
+    repository.write("en.json", json_of(BASE))
+    options = ("--in-place", "--pseudo", "--target-language", "de")
+    assert repository.localise("en.json", "{lang}.json", *options) == 0
+    assert repository.localise("en.json", "{lang}.json") == 0
+    texts = json.loads((repository.top / "de.json").read_text("utf-8"))
+    assert texts == {key: text.upper() for key, text in BASE.items()}
 
 
 def test_an_output_leaves_the_target(repository: Repository) -> None:
@@ -359,6 +394,19 @@ def test_paths_of_targets(pattern: str, language: str, path: str) -> None:
     assert target_path(Path(pattern), language) == Path(path)
     with pytest.raises(DataError, match="give --target-language"):
         target_path(Path(pattern), None)
+
+
+@pytest.mark.parametrize("pattern", ["{language}.json", "{}/a.json", "{lang}/{locale}.json"])
+def test_other_placeholders_of_targets_are_refused(
+    repository: Repository, pattern: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base = repository.write("en.json", '{"a": "One text"}')
+    target = str(repository.top / pattern)
+    command = ["localise", "none", str(base), "--target", target, "--in-place"]
+    assert main(command) == 2
+    message = capsys.readouterr().err
+    assert message.count("\n") == 1 and "} is no placeholder" in message and "{lang}" in message
+    assert not repository.top.joinpath(pattern).exists()
 
 
 @pytest.mark.parametrize("code", ["../../x", "..", "de/x", "de\nx", "", "de]", r"de\x"])

@@ -42,7 +42,7 @@ from transduce.localise.languages import check_tag
 from transduce.localise.lock import CHANGED, Lock, Version, Written, lock_of, read_lock, updated
 from transduce.localise.memory import with_matches
 from transduce.localise.report import report_page, review_page
-from transduce.localise.target_files import merged_target, target_path, with_gaps
+from transduce.localise.target_files import check_pattern, merged_target, target_path, with_gaps
 from transduce.localise.term_files import in_columns, read_tbx
 from transduce.localise.translate import Order, Translated, aligner, localised
 from transduce.localise.xliff import Exchange, Translations, written_xliff
@@ -226,10 +226,14 @@ def translation_by(
     return translate, source, target
 
 
-def checked_tags(source: str | None, target: str | None) -> tuple[str | None, str | None]:
-    """Codes of languages.  Raises SettingError for one that is none."""
+def checked_names(
+    source: str | None, target: str | None, pattern: Path | None = None
+) -> tuple[str | None, str | None]:
+    """Codes of languages.  Raises SettingError for one that is none, or for a path of targets with
+    an unknown placeholder."""
     for code in (source, target):
         check_tag(code)
+    check_pattern(pattern)
     return source, target
 
 

@@ -106,6 +106,7 @@ def localise(
 
     if memory and (check or pseudo):
         raise SettingError("--memory is for translations; leave it out with --check and --pseudo")
+    asked = steps.checked_names(source_language, target_language, target)
     xliff = review.with_suffix(".html") if review else xliff
     has_run = not (run.is_file() or not files)
     needs_run = not (check or pseudo or merge or ((xliff or memory) and not has_run))
@@ -116,12 +117,11 @@ def localise(
     tools_time = steps.newest((run if needs_run else None, merge, glossary, *memory))
     if output is not None and only == "missing" and not (pseudo or target):
         documents = steps.outdated(documents, tools_time)
-    asked = source_language, target_language
     if not (needs_run and documents):
         translate, *codes = steps.without_run(pseudo, merge, memory, *asked)
     else:
         translate, *codes = steps.translation_by(run, *asked, decoding, machine, glossary)
-    languages = steps.checked_tags(*codes)
+    languages = steps.checked_names(codes[0], codes[1])
     lasts = steps.targets_of(documents, target, languages[1])
     documents = steps.below(output, lasts) or documents
     states = steps.STATES["all" if check else only]

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from transduce.data.encoded import Pair, hash_of
+from transduce.data.encoded import Pair, has_text, hash_of
 from transduce.data.workers import in_workers
 from transduce.errors import TransduceError
 from transduce.examination.checks import CHECKS, checked
@@ -170,7 +170,7 @@ def examined(
             corpus, batch = under_way.popleft()
             for (line, pair), alone in zip(batch, of_batch, strict=True):
                 before = repeated.faults(next(positions))
-                faults = {**(before if all(map(str.strip, pair)) else {}), **alone}
+                faults = {**(before if has_text(pair) else {}), **alone}
                 ordered = {kind: faults[kind] for kind in kinds if kind in faults}
                 yield Examined(corpus, line, pair, ordered)
 
@@ -180,7 +180,7 @@ def _faults(usual: "_Usual", kinds: Sequence[str], pairs: Sequence[Pair]) -> lis
     of_corpus = zip(pairs, usual.faults(pairs), strict=True)
     return [
         {**learned, **checked(pair, kinds)}
-        if all(map(str.strip, pair))
+        if has_text(pair)
         else checked(pair, [kind for kind in kinds if kind == "empty"])
         for pair, learned in of_corpus
     ]

@@ -181,7 +181,8 @@ class PluralForm(NamedTuple):
     sample: str = ""
 
 
-def categories(language: str | None) -> dict[str, PluralForm]:
+@functools.lru_cache
+def categories(language: str | None) -> Mapping[str, PluralForm]:
     """Forms of a language by category; those of English for an unknown language."""
     code = re.split("[-_]", (language or "en").lower())[0]
     names = next((names for names, codes in LANGUAGES if code in codes.split()), "one other")

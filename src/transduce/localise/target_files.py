@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Container, Mapping
 from pathlib import Path
 
-from transduce.errors import DataError
+from transduce.errors import DataError, SettingError
 from transduce.localise.document import Document, Edit, Span, spliced
 from transduce.localise.json_targets import held_otherwise, inserted_members
 from transduce.localise.lock import Lock, Version, unit_names
@@ -21,20 +21,30 @@ from transduce.localise.target_lines import inserted_lines
 from transduce.localise.units import REPEATED, digest
 
 logger = logging.getLogger("transduce")
+LANGUAGE = "{lang}"
+"""Placeholder of the code in a path."""
+BRACES = re.compile(r"\{[^{}/]*\}")
 Parse = Callable[[bytes], Document]
 """The document in some bytes of the format of a target."""
 PHP_END = re.compile(r"(['\"\])])([ \t]*\r?\n(?=\s*['\"][^'\"\n]*['\"]\s*=>))")
 """Value of an array before another, without a comma."""
 
 
+def check_pattern(pattern: Path | None) -> None:
+    """Raise SettingError for a path of targets with another placeholder than `{lang}`."""
+    others = {*BRACES.findall(str(pattern or ""))} - {LANGUAGE}
+    if others:
+        raise SettingError(f"--target {pattern}: {min(others)} is no placeholder; write {LANGUAGE}")
+
+
 def target_path(pattern: Path, language: str | None) -> Path:
     """The path of a target, with the code of the language for `{lang}`, as Android writes it in a
     directory of values.  Raises DataError where the language is not known."""
     parts = [
-        part.replace("{lang}", _android(language) if part.startswith("values") else language or "")
+        part.replace(LANGUAGE, _android(language) if part.startswith("values") else language or "")
         for part in pattern.parts
     ]
-    if language is None and "{lang}" in str(pattern):
+    if language is None and LANGUAGE in str(pattern):
         raise DataError(f"{pattern}: the target language is not known; give --target-language de")
     return Path(*parts)
 
@@ -48,8 +58,9 @@ def _android(language: str | None) -> str:
 
 
 def with_gaps(base: Document, target: Version, lock: Lock | None, parse: Parse) -> Document:
-    """The base with the segments alone that a target lacks, or whose source has changed since the
-    translation; segments with the source of a text of the target have that as their match."""
+    """The base with the segments alone that a target lacks, or has as they were left without a
+    translation, or whose source has changed since; segments with the source of a text of the
+    target have that as their match."""
     if target.has_sources or not target.document.is_keyed:
         raise DataError("--target is for files of keys in one language; leave it out")
     as_sources = base.with_targets({segment.key: segment.source for segment in base.segments})
@@ -63,6 +74,7 @@ def with_gaps(base: Document, target: Version, lock: Lock | None, parse: Parse) 
         if name not in known_names
     }
     by_machine = {unit.key: unit for unit in (lock.units if lock else ()) if not unit.is_by_hand}
+    translated = {translation.key for translation in (lock.translations if lock else ())}
     machine: dict[str, str] = {}
     texts: dict[str, str] = {}
     for name, unit in zip(target.names, target.units, strict=True):
@@ -78,7 +90,8 @@ def with_gaps(base: Document, target: Version, lock: Lock | None, parse: Parse) 
         if segment.spans[0] in held:
             continue
         is_stale = machine.get(name, "") not in ("", digest(segment.source))
-        if name not in names or segment.source in forms or is_stale:
+        is_left = name in machine and segment.key not in translated
+        if name not in names or segment.source in forms or is_stale or is_left:
             segments.append(segment)
             continue
         known[segment.source] = dataclasses.replace(segment, target=texts[name], state="translated")

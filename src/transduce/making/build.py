@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from transduce.data.encoded import has_text
 from transduce.data.pairs import write_pairs
 from transduce.decoding.options import DecodingOptions
 from transduce.engine.pair_shape import unsupported_settings
@@ -127,7 +128,7 @@ class Maker:
             collector = Collector(files, request.target_language, request.columns)
             tested = [Path(file) for file in request.test]
             others = Collector(tested, request.target_language, request.columns, "--test")
-            test = [pair for pair in others.pairs() if all(map(str.strip, pair))] if tested else []
+            test = [pair for pair in others.pairs() if has_text(pair)] if tested else []
             if tested and not test:
                 raise DataError(f"--test {tested[0]}: no pair with text on both sides")
             prepared = prepare(
