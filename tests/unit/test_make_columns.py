@@ -11,7 +11,7 @@ from transduce.making.collect import Collector
 from transduce.making.columns import SOURCE_NAMES, columns_of, kind_of_column
 from transduce.making.data import prepare, read_prepared_split
 from transduce.text.encodings import likely_encoding
-from transduce.text.languages import language_of
+from transduce.text.languages import canonical, language_of
 
 CHANCE = random.Random(3)
 WORDS = ["house", "tree", "water", "friend", "morning", "book", "door", "window", "garden"]
@@ -104,6 +104,9 @@ def test_the_target_language_chooses_its_column() -> None:
     rows = [["de", "en", "fr"], *([s, t, t.upper()] for s, t in SIDES)]
     assert columns_of(rows, "t", "fr")[:2] == (0, 2)
     assert columns_of(rows, "t", "de")[:2] == (1, 0)
+    rows[0] = ["中文", "印地语\u3000", "\u200fالعربية\u200f"]
+    assert columns_of(rows, "t", chosen=("hi", "zh"))[:2] == (1, 0)
+    assert columns_of(rows, "t", "ar")[:2] == (0, 2)
 
 
 SENTENCES = {
@@ -156,8 +159,19 @@ def test_the_target_language_is_detected_without_a_header(
     (tmp_path / "a.tsv").write_text("".join(f"{a}\t{b}\n" for a, b in rows), encoding="utf-8")
     for language, side in (("en", order == "pair"), (code, order != "pair")):
         collector = Collector([tmp_path / "a.tsv"], language)
-        assert list(collector.pairs()) == [(r[not side], r[side]) for r in rows]
-        assert ("<-" in collector.columns[0]) == (not side)
+        assert list(collector.pairs()) == [(row[not side], row[side]) for row in rows]
+        assert set(collector.languages) == {"en", canonical(code)}
+
+
+def test_the_target_language_is_detected_among_many() -> None:
+    pytest.importorskip("py3langid")
+    others = zip(translated("zh"), translated("ar"), strict=True)
+    rows = [[*row, zh[0], ar[0]] for row, (zh, ar) in zip(translated("hi"), others, strict=True)]
+    for language, target in (("en", 1), ("zh-Hans", 2), ("ar", 3)):
+        columns = columns_of(rows, "t", language)
+        assert columns[:2] == (0, target) and columns.languages == ("hi", language)
+    named = [["source", "target"], *([b, a] for a, b, *_ in rows)]
+    assert columns_of(named, "t", "en")[:2] == (0, 1)  # names decide in any case
 
 
 @pytest.mark.parametrize(
@@ -172,6 +186,7 @@ def test_the_target_language_is_detected_without_a_header(
             ("zh", "zh-Hans"),
         ],
         *[("हिंदी", "hi"), ("हिन्दी", "hi"), ("अंग्रेज़ी", "en"), ("अंग्रेजी", "en"), ("العربية", "ar")],
+        *[("अरबी", "ar"), ("الصينية", "zh-Hans"), ("印地文", "hi"), ("الفرنسية", "fr")],
         *[("comment", None), ("Key", None), ("date", None), ("a text about French food", None)],
     ],
 )

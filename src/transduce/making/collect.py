@@ -17,7 +17,6 @@ from transduce.errors import DataError, SettingError, extra_module, first_line, 
 from transduce.examination.corpora import SNIFFED, kind_of_table
 from transduce.localise.formats import read_document
 from transduce.making.columns import Cells, columns_of
-from transduce.making.data import languages_of_sides
 from transduce.support.files import from_json
 from transduce.text.languages import canonical, language_of
 from transduce.text.tokenizer import mark
@@ -126,11 +125,6 @@ class Collector:
         rows = _rows(file)
         first = list(itertools.islice(rows, ROWS))
         columns = columns_of(first, str(file), self._language, self._chosen)
-        if self._language and not self._chosen and not any(columns.languages):
-            whole = [row for row in first if len(row) > max(columns[:2])]
-            sides = [(row[columns.source], row[columns.target]) for row in whole]
-            if languages_of_sides(sides)[0] == self._language:
-                columns = columns.swapped()
         self.columns.append(f"{file.name}: {columns.named}")
         logger.info("%s", self.columns[-1])
         self._are(columns.languages)

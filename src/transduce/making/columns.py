@@ -10,7 +10,7 @@ import numpy as np
 
 from transduce.errors import DataError, SettingError
 from transduce.localise.plain import SOURCES, TARGETS
-from transduce.text.languages import language_of
+from transduce.text.languages import language_of, languages_of_texts
 from transduce.text.scripts import script_of
 
 LANGUAGE = re.compile(r"[a-z]{2}(?:[-_][a-z]{2,4})?")
@@ -22,6 +22,8 @@ RELATED, ABOUT = 0.3, 0.15
 up to which a pair further left is chosen."""
 MANY = 20
 """Rows, at least, that tell a header from a row."""
+MARKS = "\u200b\u200e\u200f\u2066\u2067\u2068\u2069\ufeff"
+"""Invisible marks around a heading, mostly of direction."""
 SPELT = 40
 """Different words, at least, of texts that do not spell out numbers or dates."""
 SOURCE_NAMES = (
@@ -101,11 +103,6 @@ class Columns(NamedTuple):
     languages: tuple[str, str] = ("", "")
     named: str = ""
 
-    def swapped(self) -> "Columns":
-        """Source and target in each other's place."""
-        named = self.named.replace(" -> ", " <- ")
-        return self._replace(source=self.target, target=self.source, named=named)
-
 
 class _Table:
     """Sample of a table: its header, and the cells and kinds of its columns."""
@@ -116,7 +113,7 @@ class _Table:
         body = every[1:] if every and every[0] is rows[0] and len(every) > 1 else every
         self.cells = [[row[at] for row in body] for at in range(width)]
         self.kinds = [kind_of_column(column) for column in self.cells]
-        self.head = [cell.strip() for cell in rows[0]] if rows else []
+        self.head = [_heading(cell) for cell in rows[0]] if rows else []
         self.header = int(len(self.head) == width and self._has_header())
         if not self.header:
             self.cells = [[row[at] for row in every] for at in range(width)]
@@ -128,7 +125,7 @@ class _Table:
 
     def take_header(self, names: Sequence[str]) -> None:
         """Take the first row for a header that has all of some names."""
-        first = [column[0].strip() for column in self.cells if column]
+        first = [_heading(column[0]) for column in self.cells if column]
         if (
             not names
             or self.header
@@ -140,6 +137,18 @@ class _Table:
         self.kinds = [kind_of_column(column) for column in self.cells]
         self.lowered = [cell.casefold() for cell in first]
         self.languages = [language_of(cell) or "" for cell in first]
+
+    def detect_languages(self) -> None:
+        """Detect the languages of texts whose heading names none."""
+        unknown = [
+            at
+            for at, kind in enumerate(self.kinds)
+            if kind == "text" and not self.languages[at] and self.lowered[at] not in IDS
+        ]
+        for at, code in zip(
+            unknown, languages_of_texts([self.cells[at] for at in unknown]), strict=True
+        ):
+            self.languages[at] = code
 
     def _has_header(self) -> bool:
         """True for a first row of names, or of cells of another kind than those below."""
@@ -216,6 +225,9 @@ def columns_of(
         source, target = (_chosen(table, column, name) for column in chosen)
         pair: tuple[int, int, tuple[int, ...]] | None = (source, target, ())
     else:
+        is_named = None not in (table.named(SOURCE_NAMES), table.named(TARGET_NAMES))
+        if language and language not in table.languages and not is_named:
+            table.detect_languages()
         pair = _by_names(table, language) or _by_content(table)
     if pair is None:
         contents = "; ".join(
@@ -241,8 +253,8 @@ def columns_of(
 
 
 def _chosen(table: _Table, column: str, name: str) -> int:
-    """Number of a column by its name, or its number from 1.  Raises SettingError."""
-    at = table.named([column.casefold()])
+    """Number of a column by its name or language, or its number from 1.  Raises SettingError."""
+    at = table.named([column.casefold()], language_of(column) or "")
     if at is None and column.isdecimal() and 1 <= int(column) <= len(table.kinds):
         at = int(column) - 1
     if at is None:
@@ -253,7 +265,7 @@ def _chosen(table: _Table, column: str, name: str) -> int:
 
 def _by_names(table: _Table, language: str) -> tuple[int, int, tuple[int, ...]] | None:
     """Columns named source and target, or by languages."""
-    if not table.header:
+    if not any((table.header, *table.languages)):
         return None
     source, target = table.named(SOURCE_NAMES), table.named(TARGET_NAMES)
     spoken = [
@@ -312,6 +324,10 @@ def _by_content(table: _Table) -> tuple[int, int, tuple[int, ...]] | None:
 def are_labels(different: int, count: int) -> bool:
     """True for answers so few, for their count, that they are labels."""
     return different <= min(MAX_LABELS, max(count // 20, 2))
+
+
+def _heading(cell: str) -> str:
+    return cell.strip().strip(MARKS).strip()
 
 
 def _is_of_other_script(cell: str, below: Sequence[str]) -> bool:

@@ -17,7 +17,7 @@ import numpy as np
 
 from transduce.data.encoded import Pair, hash_of
 from transduce.data.pairs import JsonLines, without_marks, write_pairs
-from transduce.errors import DataError, RunError, SettingError, TransduceError
+from transduce.errors import DataError, RunError, SettingError
 from transduce.examination.corpora import ExaminedCorpus, Sample, folded
 from transduce.examination.examine import examined
 from transduce.examination.language import SideOrder
@@ -26,7 +26,7 @@ from transduce.making.plan import DataFacts, Destination, Kind, interval
 from transduce.metrics.measure import make_metric
 from transduce.metrics.metric import paired_bootstrap
 from transduce.tasks.evaluation import Evaluation
-from transduce.text.languages import NAMES, Detector
+from transduce.text.languages import languages_of_texts
 from transduce.text.scripts import script_of
 
 logger = logging.getLogger("transduce")
@@ -59,8 +59,6 @@ SAMPLE = 20_000
 READ_SHARE, PREPARE_SHARE, LEAST_READ = 0.1, 0.3, 2_000
 """Shares of the minutes after which reading and examination end, and pairs before that."""
 Row = TypeVar("Row")
-PARTS, DETECTED, SURE = 3, 2_000, 90.0
-"""Parts of a side whose languages must agree, their characters, and confidence in percent."""
 _DIGITS = re.compile(r"\d+")
 
 
@@ -253,18 +251,8 @@ def _sample(corpus: ExaminedCorpus) -> tuple[list[Pair], int]:
 def languages_of_sides(pairs: Sequence[Pair]) -> tuple[str, str]:
     """Codes of the languages of both sides by detection; empty where it is not sure, or without its
     extra."""
-    detector = Detector(tuple(NAMES))
-    try:
-        detector.load()
-    except TransduceError:
-        return "", ""
-    codes = []
-    for side in (0, 1):
-        parts = [" ".join(p[side] for p in pairs[part::PARTS])[:DETECTED] for part in range(PARTS)]
-        best = {detector.detect(text)[0] for text in parts}
-        sure = len({code for code, _ in best}) == 1 and min(c for _, c in best) >= SURE
-        codes.append(next(iter(best))[0] if sure else "")
-    return ("", "") if codes[0] == codes[1] else (codes[0], codes[1])
+    source, target = languages_of_texts([[pair[side] for pair in pairs] for side in (0, 1)])
+    return ("", "") if source == target else (source, target)
 
 
 def _share(pairs: int, limits: tuple[int, int]) -> float:

@@ -266,6 +266,27 @@ class Detector:
         return [best for best in languages if best.confidence > 0] or languages[:1]
 
 
+PARTS, DETECTED, SURE = 3, 2_000, 90.0
+"""Parts of some texts whose languages must agree, their characters, and confidence in percent."""
+
+
+def languages_of_texts(columns: Sequence[Sequence[str]]) -> list[str]:
+    """Code of the language of each column of texts by detection; empty where it is not sure, or
+    without the extra of detection."""
+    detector = Detector(tuple(NAMES))
+    try:
+        detector.load()
+    except TransduceError:
+        return [""] * len(columns)
+    codes = []
+    for texts in columns:
+        parts = [" ".join(texts[part::PARTS])[:DETECTED] for part in range(PARTS)]
+        best = {detector.detect(text)[0] for text in parts}
+        sure = len({code for code, _ in best}) == 1 and min(c for _, c in best) >= SURE
+        codes.append(next(iter(best))[0] if sure else "")
+    return codes
+
+
 def _variant(codes: Sequence[str], text: str) -> str:
     """Code of a language: the script of Chinese by its characters, else the first."""
     if len(codes) == 1:
