@@ -6,6 +6,8 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from helpers.command_line import Done, transduce
 
 Here = Callable[..., Done]
@@ -29,6 +31,12 @@ def test_mistakes_are_one_line(run: Path, tmp_path: Path) -> None:
     assert "64 texts" in many.complaint
     assert "not a directory" in transduce("explain", tmp_path / "none", "abc").complaint
     assert "--engine" in transduce("explain", run, "a", "--engine", "native").complaint
+
+
+@pytest.mark.parametrize("form", [("--json",), ("--html", "-")])
+def test_warnings_name_the_line(run: Path, form: tuple[str, ...]) -> None:
+    done = transduce("explain", run, *form, stdin="ab\nbc\nabж\n".encode())
+    assert "line 3: 1 of 3 tokens are unknown" in done.err and "line 1:" not in done.err
 
 
 def test_a_live_page_is_of_one_whole_model(run: Path, twin: Path, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from helpers.message_samples import SAMPLES, docx
-from helpers.served import Served, library
+from helpers.served import Served, library, served, small_run
 from transduce.errors import DataError
 from transduce.localise.document import document_with
 from transduce.localise.formats import FORMATS, read_document
@@ -27,6 +27,14 @@ FORM = "application/x-www-form-urlencoded"
 
 def asked(server: Served, **fields: object) -> tuple[int, Any]:
     return server.ask("/translate", {**GOOD, **fields})
+
+
+def test_unknown_letters_of_a_list_are_named_with_their_text_and_line(tmp_path: Path) -> None:
+    with served(small_run(tmp_path / "run", "de", "en")) as server:
+        texts = ["Rot gehen.", "Dank.\nRot жen gehen."]
+        assert server.translated(texts, source="de", target="en") is not None
+        warned = [line for line in server.lines if "unknown to the model" in line]
+    assert len(warned) == 1 and "text 2, line 2: 1 of " in warned[0], server.lines
 
 
 def test_fields_come_by_any_way(server: Served) -> None:

@@ -93,7 +93,7 @@ class Table:
     ) -> Iterator[str]:
         yield from re.findall(r"\s*\S+", self._of(text, options))
 
-    def inspect(self, text: str) -> None:
+    def inspect(self, text: str, name: str = "") -> None:
         if not text.isascii() and text not in self._sentences:
             raise UnknownTextError("all of its words are unknown to the model")
 

@@ -130,12 +130,17 @@ def _explained(
     else:
         line = text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
         inputs = iter([("TEXT", split_input(line, names, "TEXT"))])
-    for where, parts in inputs:
+    for first, (where, parts) in enumerate(inputs):
         try:
             if without:
-                yield explain_with_and_without(runs[0], parts, without)
+                yield explain_with_and_without(runs[0], parts, without, first=first)
             else:
-                yield explain_runs(runs, parts) if len(runs) > 1 else runs[0].explain(parts)
+                several = len(runs) > 1
+                yield (
+                    explain_runs(runs, parts, first)
+                    if several
+                    else runs[0].explain(parts, first=first)
+                )
         except InputError as error:
             raise DataError(f"{where}: {error.reason}") from None
 

@@ -29,6 +29,7 @@ class ExplainCalls(LoadedRun):
         text: str | Sequence[str],
         options: GivenOptions = None,
         without: KnockOut | None = None,
+        first: int = 0,
         **settings: Any,
     ) -> Explanation:
         """An input on its way through the model: tokens, attention, steps, search, layers.
@@ -36,8 +37,9 @@ class ExplainCalls(LoadedRun):
         text: a text or the path of an image, or for a task with several texts an input a tuple of
         them.  The answer is that of `predict`, a vector to rounding.  options: for decoding; by
         default the recipe's.
-        without: heads and source tokens to leave out, for this answer alone.  settings: of decoding
-        that differ from the options.  Computed by PyTorch.  Raises DataError for another number of
+        without: heads and source tokens to leave out, for this answer alone.  first: number of the
+        input in a longer sequence, as in `predict`.  settings: of decoding that differ from the
+        options.  Computed by PyTorch.  Raises DataError for another number of
         texts, SettingError for a run beside others, for options that cannot be followed, and for
         parts that the model does not have.
 
@@ -47,13 +49,13 @@ class ExplainCalls(LoadedRun):
         from transduce.explain.knock_out import explain_without
         from transduce.explain.parts import NOTHING
 
-        parts = input_parts(text, self.predictor.inputs, 0)
+        parts = input_parts(text, self.predictor.inputs, first)
         run = self.in_pytorch
         predictor = run._decoding_with(run._decoding(options, settings))
         explain: Callable[..., Explanation] | None = TASKS[self.recipe.task].explain
         if explain is None:
             raise SettingError(f"the task {self.recipe.task!r} has no explanation")
-        explanation = explain_without(explain, predictor, parts, without or NOTHING)
+        explanation = explain_without(explain, predictor, parts, without or NOTHING, first)
         name = self.path.resolve().name
         if without:
             return dataclasses.replace(explanation, run=f"{name} without {without}")

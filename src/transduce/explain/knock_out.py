@@ -122,10 +122,11 @@ class TokenReader(Protocol):
 
 
 def explain_without(
-    explain: Callable[[Any, tuple[str, ...]], Explanation],
+    explain: Callable[[Any, tuple[str, ...], int], Explanation],
     predictor: Any,
     parts: tuple[str, ...],
     what: KnockOut,
+    first: int = 0,
 ) -> Explanation:
     """The explanation of the answer without these heads and tokens.
 
@@ -133,14 +134,14 @@ def explain_without(
     SettingError for missing heads and tokens, and for tokens of another task than translation.
 
     explain: makes the explanation.  predictor: of the run.  parts: texts of the input.  what: heads
-    and tokens to leave out.
+    and tokens to leave out.  first: number of the input in a longer sequence.
     """
     if not what:
-        return explain(predictor, parts)
+        return explain(predictor, parts, first)
     if what.tokens:
         _check_tokens(predictor, parts, what.tokens)
     with knock_out(predictor.model, what):
-        explanation = explain(predictor, parts)
+        explanation = explain(predictor, parts, first)
     return replace(explanation, by_hand=()) if what.tokens else explanation
 
 

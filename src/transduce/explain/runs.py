@@ -15,16 +15,16 @@ from transduce.explain.parts import NOTHING, KnockOut
 from transduce.loading import Run
 
 
-def explain_runs(runs: Sequence[Run], text: str | Sequence[str]) -> SideBySide:
+def explain_runs(runs: Sequence[Run], text: str | Sequence[str], first: int = 0) -> SideBySide:
     """An input on its way through each of several models, side by side.
 
-    runs: of the same task, with the same inputs; their vocabularies and sizes may differ.  text: as
-    in `Run.explain`.  Raises SettingError without runs, DataError for runs of different tasks, and
-    the errors of `Run.explain`.
+    runs: of the same task, with the same inputs; their vocabularies and sizes may differ.  text,
+    first: as in `Run.explain`.  Raises SettingError without runs, DataError for runs of different
+    tasks, and the errors of `Run.explain`.
     """
     _check_alike(runs)
     parts = (text,) if isinstance(text, str) else tuple(text)
-    compared = [_compared(run, parts) for run in runs]
+    compared = [_compared(run, parts, first=first) for run in runs]
     named = [
         dataclasses.replace(run, explanation=dataclasses.replace(run.explanation, run=name))
         for run, name in zip(compared, short_names([run.path for run in runs]), strict=True)
@@ -37,14 +37,17 @@ def explain_with_and_without(
     text: str | Sequence[str],
     without: KnockOut,
     options: DecodingOptions | None = None,
+    first: int = 0,
 ) -> SideBySide:
     """An input on its way through a model, and through the same model with parts left out.
 
-    run: a loaded run.  without: heads and source tokens to leave out.  text, options: as in
-    `Run.explain`, with its errors.
+    run: a loaded run.  without: heads and source tokens to leave out.  text, options, first:
+    as in `Run.explain`, with its errors.
     """
     parts = (text,) if isinstance(text, str) else tuple(text)
-    return SideBySide(tuple(_compared(run, parts, options, what) for what in (NOTHING, without)))
+    return SideBySide(
+        tuple(_compared(run, parts, options, what, first) for what in (NOTHING, without))
+    )
 
 
 def _check_alike(runs: Sequence[Run]) -> None:
@@ -69,9 +72,10 @@ def _compared(
     parts: tuple[str, ...],
     options: DecodingOptions | None = None,
     without: KnockOut = NOTHING,
+    first: int = 0,
 ) -> ComparedRun:
     """The explanation with the size of the model and the time of a second `predict`."""
-    explanation = run.explain(parts, options, without)
+    explanation = run.explain(parts, options, without, first)
     with _without_warnings(), knock_out(run.model, without):
         began = time.perf_counter()
         list(run.predict([parts], options))

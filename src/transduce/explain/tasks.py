@@ -181,13 +181,15 @@ MAX_PROMPT = 40
 """Maximum tokens shown of a continuation, and of its prompt."""
 
 
-def explain_generation(generator: DocumentModel[Any], parts: tuple[str, ...]) -> Explanation:
+def explain_generation(
+    generator: DocumentModel[Any], parts: tuple[str, ...], first: int = 0
+) -> Explanation:
     """A prompt or a history, its continuation, and all between."""
-    (prompt,) = generator.read(list(parts), 0)
+    (prompt,) = generator.read(list(parts), first)
     options = generator.options
     names = generator.names
     text = generator.continuation_text(prompt, options)
-    pieces = list(generator.pieces(prompt, options, 0, 0))
+    pieces = list(generator.pieces(prompt, options, 0, first))
     request = generator.backend.step_search("an explanation").request(pieces, options)
     watch = SearchWatch(request, names)
     with torch.inference_mode():
@@ -203,9 +205,11 @@ def explain_generation(generator: DocumentModel[Any], parts: tuple[str, ...]) ->
     return _explain_alone(bare, generator.model, prompt, written, generator.window, names)
 
 
-def explain_recommendation(recommender: Recommender, parts: tuple[str, ...]) -> Explanation:
+def explain_recommendation(
+    recommender: Recommender, parts: tuple[str, ...], first: int = 0
+) -> Explanation:
     """A history of items, and the likeliest next items."""
-    best = recommender.predict([parts])[0]
+    best = recommender.predict([parts], first=first)[0]
     ids = [i for i in recommender.tokenizer.encode(parts[0]) if i != UNK]
     bare = Explanation("recommendation", "", {"history": parts[0]}, best.text, labels=best.items)
     names = token_names(recommender.tokenizer)
@@ -257,9 +261,11 @@ MAX_FEATURES = 16
 HIDDEN_GUESSES = 5
 
 
-def explain_classification(classifier: TextClassifier, parts: tuple[str, ...]) -> Explanation:
+def explain_classification(
+    classifier: TextClassifier, parts: tuple[str, ...], first: int = 0
+) -> Explanation:
     """A text, its label, and the label without each of its tokens."""
-    prediction = classifier.predict([parts])[0]
+    prediction = classifier.predict([parts], first=first)[0]
     inputs = dict(zip(classifier.inputs, parts, strict=True))
     bare = Explanation("classification", "", inputs, prediction.text)
     if not any(part.strip() for part in parts):
@@ -278,9 +284,11 @@ def explain_classification(classifier: TextClassifier, parts: tuple[str, ...]) -
     )
 
 
-def explain_masked_language_model(filler: MaskFiller, parts: tuple[str, ...]) -> Explanation:
+def explain_masked_language_model(
+    filler: MaskFiller, parts: tuple[str, ...], first: int = 0
+) -> Explanation:
     """A text with its masks filled in, and the guesses where each token is hidden."""
-    filled = filler.predict([parts])[0]
+    filled = filler.predict([parts], first=first)[0]
     bare = Explanation("masked-language-model", "", {"text": parts[0]}, filled.text)
     if not parts[0].strip():
         return bare
@@ -317,9 +325,11 @@ def explain_masked_language_model(filler: MaskFiller, parts: tuple[str, ...]) ->
     return replace(bare, layers=lens, layers_of="text", hidden=tuple(hidden), credit=credit)
 
 
-def explain_question_answering(answerer: Answerer, parts: tuple[str, ...]) -> Explanation:
+def explain_question_answering(
+    answerer: Answerer, parts: tuple[str, ...], first: int = 0
+) -> Explanation:
     """A question and its passage: start and end of the answer in the window that holds it."""
-    prediction = answerer.predict([parts])[0]
+    prediction = answerer.predict([parts], first=first)[0]
     inputs = dict(zip(answerer.inputs, parts, strict=True))
     bare = Explanation("question-answering", "", inputs, prediction.text)
     (reading,) = answerer.read([parts])
@@ -349,9 +359,11 @@ def explain_question_answering(answerer: Answerer, parts: tuple[str, ...]) -> Ex
     return replace(bare, span=span, credit=credit)
 
 
-def explain_embedding(embedder: TextEmbedder, parts: tuple[str, ...]) -> Explanation:
+def explain_embedding(
+    embedder: TextEmbedder, parts: tuple[str, ...], first: int = 0
+) -> Explanation:
     """A text and its vector."""
-    prediction = embedder.predict([parts])[0]
+    prediction = embedder.predict([parts], first=first)[0]
     bare = Explanation("embedding", "", {"text": parts[0]}, prediction.text)
     if not parts[0].strip():
         return bare
@@ -414,10 +426,12 @@ def _features(recorded: Pass, model: EncoderOnly, batch: Padded) -> tuple[Featur
     return tuple(features)
 
 
-def explain_translation(translator: Translator, parts: tuple[str, ...]) -> Explanation:
+def explain_translation(
+    translator: Translator, parts: tuple[str, ...], first: int = 0
+) -> Explanation:
     """A source text, its translation, and all between.  Of a text in pieces, the first."""
     translator.check_alone()
-    translation = translator.predict([parts])[0]
+    translation = translator.predict([parts], first=first)[0]
     bare = Explanation("translation", "", {"source": parts[0]}, translation.text)
     if not translation.candidates:
         return bare
@@ -427,9 +441,9 @@ def explain_translation(translator: Translator, parts: tuple[str, ...]) -> Expla
     if len(pieces) > 1:
         logger.warning("the text is translated in %d pieces; the first is explained", len(pieces))
     options = translator.options
-    (source,) = translator.read(list(parts), 0)
+    (source,) = translator.read(list(parts), first)
     assert isinstance(source, SourceText), "translated above"
-    piece = next(translator.pieces(source, options, 0, 0))
+    piece = next(translator.pieces(source, options, 0, first))
     request = translator.steps.request([piece], options)
     names = token_names(translator.target)
     watch = SearchWatch(

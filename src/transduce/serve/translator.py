@@ -9,6 +9,7 @@ cannot translate stays as it was in the request, and its record says why.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import functools
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -203,7 +204,7 @@ class Hop:
         return True
 
     def _for(self, order: Order, options: DecodingOptions) -> DecodingOptions:
-        self._queue.loaded_run().inspect(order.words)
+        self._queue.loaded_run().inspect(order.words, order.key)
         return self._with(options, order.constraints, order.text)
 
     def _with(
@@ -240,7 +241,9 @@ class ServedTranslation:
         translations.
         """
         texts = [text.replace("\r\n", "\n") for text in texts]
-        lines = [_segments_of(text) for text in texts]
+        lines = [
+            _segments_of(text, f"text {i}, " * (len(texts) > 1)) for i, text in enumerate(texts, 1)
+        ]
         segments = [segment for some in lines for segment in some.values()]
         work = pivoted(segments, self._path, call.check)
         records, read = await self._result(texts, work, call, alternatives)
@@ -260,7 +263,11 @@ class ServedTranslation:
         for text, here in zip(texts, rows, strict=True):
             call.check()
             targets = {i: record.target for i, (record, _) in here.items()}
-            left = tuple(record for record, _ in here.values() if _is_named(record))
+            left = tuple(
+                dataclasses.replace(record, key=f"line {i + 1}")  # of this text
+                for i, (record, _) in here.items()
+                if _is_named(record)
+            )
             candidates = [
                 (loss, i, make)
                 for i, (record, source) in here.items()
@@ -419,10 +426,10 @@ def _record_of(key: str, sentence: str, output: str) -> Record:
     return Record(key, sentence, output, "translated")
 
 
-def _segments_of(text: str) -> dict[int, Segment]:
-    """Lines of a text that have words, by their places."""
+def _segments_of(text: str, name: str) -> dict[int, Segment]:
+    """Lines of a text that have words, by their places.  name: of the text, before their keys."""
     return {
-        i: Segment(f"line {i + 1}", line.strip(), ())
+        i: Segment(f"{name}line {i + 1}", line.strip(), ())
         for i, line in enumerate(text.splitlines())
         if any(map(str.isalnum, line))
     }

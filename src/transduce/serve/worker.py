@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from transduce.errors import CancelledError, RunError, SettingError, TransduceError, needing_torch
 from transduce.tasks.predictors import CanTranslate
+from transduce.tasks.translation.translator import Translator
 
 if TYPE_CHECKING:
     from transduce.decoding.options import DecodingOptions
@@ -77,6 +79,9 @@ class Worker:
     """A run, ready for a queue.  Raises RunError for a run that reads images."""
 
     def __init__(self, run: Run) -> None:
+        self._loud = run.predictor
+        if isinstance(run.predictor, Translator):  # batches mix lines of requests: `inspect` warns
+            run = dataclasses.replace(run, predictor=run.predictor.quiet())
         self.run = run
         self.options = run.predictor.options
         self.inputs = run.predictor.inputs
@@ -194,9 +199,11 @@ class Worker:
         several = self.run.synthesiser.speakers
         return self.run.speak(text, speed, voice if several else None)
 
-    def inspect(self, text: str) -> None:
-        """Raises UnknownTextError for a text to translate all of whose words are unknown."""
-        self.run.translator.inspect(text)
+    def inspect(self, text: str, name: str = "") -> None:
+        """Check a text to translate, with warnings under its name, if any.  Raises UnknownTextError
+        for one all of whose words are unknown."""
+        assert isinstance(self._loud, Translator)
+        self._loud.inspect(text, name)
 
     def align(self, source: str, output: str) -> Links:
         """Links between a source and its translation.  Raises TransduceError."""

@@ -32,7 +32,7 @@ from transduce.text import token_names
 logger = logging.getLogger("transduce")
 
 
-def explain_speech(recogniser: Recogniser, parts: tuple[str, ...]) -> Explanation:
+def explain_speech(recogniser: Recogniser, parts: tuple[str, ...], first: int = 0) -> Explanation:
     """Explain a transcription, from the spectrogram to the text."""
     whole = recogniser.read_file(parts[0])
     recogniser = recogniser.listening_to(whole)
@@ -47,7 +47,7 @@ def explain_speech(recogniser: Recogniser, parts: tuple[str, ...]) -> Explanatio
     assert isinstance(search, SpeechSearch)
     batch = search.normalisation(padded_frames([frames])).to(recogniser.device)
     options, names = recogniser.options, token_names(recogniser.tokenizer)
-    request, scored, _ = search.begin([*recogniser.pieces(frames, options, 0, 0)], options)
+    request, scored, _ = search.begin([*recogniser.pieces(frames, options, 0, first)], options)
     watch = SearchWatch(request, names)
     tree = watch.tree()
     times = [f"{i * recogniser.seconds_per_position:.2f}" for i in range(positions)]
@@ -82,7 +82,9 @@ GO_ON, END = "go on", "end"
 """Names of the two outcomes of a step."""
 
 
-def explain_synthesis(synthesiser: Synthesiser, parts: tuple[str, ...]) -> Explanation:
+def explain_synthesis(
+    synthesiser: Synthesiser, parts: tuple[str, ...], first: int = 0
+) -> Explanation:
     """A text and the steps of its synthesis, explained by a pass over the steps' inputs.  Raises
     SettingError for an imported voice."""
     if not isinstance(synthesiser, Synthesiser):

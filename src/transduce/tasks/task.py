@@ -98,8 +98,9 @@ class Task(NamedTuple):
     """Recipe, run directory -> data, model and loss for the training loop."""
     load: Callable[[Any, Path, str], Predictor]
     """Recipe, run directory, device -> trained model."""
-    explain: Callable[[Any, tuple[str, ...]], Any] | None = None
-    """Trained model, the parts of an input -> the `Explanation` of `explain/explanation.py`."""
+    explain: Callable[[Any, tuple[str, ...], int], Any] | None = None
+    """Trained model, the parts of an input, its number -> the `Explanation` of
+    `explain/explanation.py`."""
     load_native: Callable[[Any, Path, Precision, int | None], Predictor] | None = None
     """Recipe, run directory, precision, threads -> trained model in the native engine, without
     PyTorch; None for a task whose models need it."""

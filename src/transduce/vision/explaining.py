@@ -60,9 +60,9 @@ def live_image_encoder(predictor: ImageClassifier | ImageEmbedder, name: str) ->
     )
 
 
-def explain_captioning(captioner: Captioner, parts: tuple[str, ...]) -> Explanation:
+def explain_captioning(captioner: Captioner, parts: tuple[str, ...], first: int = 0) -> Explanation:
     """An image, its caption, and all between."""
-    caption = captioner.predict([parts])[0]
+    caption = captioner.predict([parts], first=first)[0]
     bare = Explanation("captioning", "", {"image": parts[0]}, caption.text)
     if not parts[0].strip():
         return bare
@@ -79,10 +79,10 @@ def explain_captioning(captioner: Captioner, parts: tuple[str, ...]) -> Explanat
 
 
 def explain_image_classification(
-    classifier: ImageClassifier, parts: tuple[str, ...]
+    classifier: ImageClassifier, parts: tuple[str, ...], first: int = 0
 ) -> Explanation:
     """An image, its label, and the attention over its patches."""
-    prediction = classifier.predict([parts])[0]
+    prediction = classifier.predict([parts], first=first)[0]
     bare = Explanation("image-classification", "", {"image": parts[0]}, prediction.text)
     if not parts[0].strip():
         return bare
@@ -98,9 +98,11 @@ def explain_image_classification(
     )
 
 
-def explain_image_embedding(embedder: ImageEmbedder, parts: tuple[str, ...]) -> Explanation:
+def explain_image_embedding(
+    embedder: ImageEmbedder, parts: tuple[str, ...], first: int = 0
+) -> Explanation:
     """An image and its vector."""
-    embedding = embedder.predict([parts])[0]
+    embedding = embedder.predict([parts], first=first)[0]
     bare = Explanation("image-embedding", "", {"image": parts[0]}, embedding.text)
     if not parts[0].strip():
         return bare
