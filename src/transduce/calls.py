@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import math
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -131,8 +132,8 @@ def make(
     minutes = options.get("minutes")
     if resume and (files or {*options} - {"minutes"}):
         raise SettingError("--resume takes the files of the first call; leave them out")
-    if minutes is not None and not minutes > 0:
-        raise SettingError(f"--minutes {minutes:g} is not above 0")
+    if minutes is not None and not 0 < minutes < math.inf:
+        raise SettingError(f"--minutes {minutes:g} is not above 0 and finite")
     request = None if resume else request_of(files, options)
     from transduce.making.build import make as make_run
 

@@ -1,5 +1,6 @@
 """Commands as functions of Python: names, typed options, results in a notebook."""
 
+import math
 import pkgutil
 import subprocess
 import sys
@@ -86,7 +87,11 @@ def test_a_misspelt_option_is_refused_in_a_line(name: str) -> None:
 
 def test_wrong_calls_of_make_are_refused(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    for files, options in (((), {}), (("a",), {"resume": True}), (("a",), {"minutes": 0.0})):
+    wrong = [{"minutes": minutes} for minutes in (0.0, math.inf, math.nan)]
+    for files, options in [
+        ((), {}),
+        *((("a",), options) for options in ({"resume": True}, *wrong)),
+    ]:
         with pytest.raises(SettingError):
             transduce.make(*files, run=run, **options)  # type: ignore[arg-type]
     assert not run.exists()

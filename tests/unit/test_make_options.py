@@ -47,6 +47,8 @@ def test_chosen_columns_go_before_those_recognised() -> None:
     assert columns_of(table[1:], "t", chosen=("4", "2"))[:4] == (3, 1, (), 0)
     odd = [["a", "b"], *([f"text {n}", f"text {n} too"] for n in range(40))]
     assert columns_of(odd, "t", chosen=("b", "a"))[:4] == (1, 0, (), 1)
+    with pytest.raises(SettingError, match="--columns c 4: t has one such column, not two"):
+        columns_of(table, "t", chosen=("c", "4"))
     for column in ("d", "0", "5"):
         with pytest.raises(
             SettingError, match=rf"--columns {column}: t has no such column.*3 \(b\)"
@@ -191,3 +193,8 @@ def test_inner_trainings_are_quiet(
 def test_files_of_a_test_are_named_in_messages(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="--test"):
         Collector([tmp_path / "none"], option="--test")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "note.txt").write_text("no tabs\n", encoding="utf-8")
+    for name in ("empty", "note.txt"):
+        with pytest.raises(SettingError, match=f"^--test .*{name}"):
+            list(Collector([tmp_path / name], option="--test").pairs())

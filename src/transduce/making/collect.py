@@ -55,7 +55,7 @@ class Collector:
         for file in files:
             if not file.exists():
                 raise SettingError(f"{option} {file}: no such file or folder")
-        self._chosen = columns
+        self._chosen, self._option = columns, option
         self._files, self._language = files, canonical(language) if language else ""
         self.columns: list[str] = []
         self.languages = ("", self._language)
@@ -100,8 +100,9 @@ class Collector:
         alone = [file for file in files if file not in in_couples and _is_read_alone(file)]
         if not alone and not couples:
             raise SettingError(
-                f"--from {folder}: neither tables, documents ({', '.join(DOCUMENTS)}), couples "
-                "such as train.en and train.de, nor text files in a sub-folder for each label"
+                f"{self._option} {folder}: neither tables, documents ({', '.join(DOCUMENTS)}), "
+                "couples such as train.en and train.de, nor text files in a sub-folder for each "
+                "label"
             )
         for file in alone:
             yield from self._of_file(file)
@@ -122,7 +123,7 @@ class Collector:
                 yield segment.source, segment.target
 
     def _of_table(self, file: Path) -> Iterator[Pair]:
-        rows = _rows(file)
+        rows = _rows(file, self._option)
         first = list(itertools.islice(rows, ROWS))
         columns = columns_of(first, str(file), self._language, self._chosen)
         self.columns.append(f"{file.name}: {columns.named}")
@@ -155,8 +156,10 @@ def _is_read_alone(file: Path) -> bool:
     return all("\t" in line for line in lines if line.strip())
 
 
-def _rows(file: Path) -> Iterator[Cells]:
-    """Cells of a table, by its contents rather than its suffix.  Raises DataError."""
+def _rows(file: Path, option: str) -> Iterator[Cells]:
+    """Cells of a table, by its contents rather than its suffix.  option: that names it in messages.
+
+    Raises DataError."""
     kind = kind_of_table(file)
     if file.suffix.lower() == ".xlsx":
         return _sheet_rows(file)
@@ -169,7 +172,9 @@ def _rows(file: Path) -> Iterator[Cells]:
         return _named_rows(_objects(file))
     delimiter = delimiter_of(first)
     if delimiter is None and kind is None:
-        raise SettingError(f"--from {file}: {WANTED}; this one has neither tabs nor other columns")
+        raise SettingError(
+            f"{option} {file}: {WANTED}; this one has neither tabs nor other columns"
+        )
     delimiter = delimiter or ("\t" if kind == "tsv" else ",")
     quoted = sum(f'{delimiter}"' in f"{delimiter}{line}" for line in first)
     if delimiter == "\t" and 2 * quoted < len(first):

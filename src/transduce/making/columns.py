@@ -223,6 +223,8 @@ def columns_of(
     if chosen:
         table.take_header([column for column in chosen if not column.isdecimal()])
         source, target = (_chosen(table, column, name) for column in chosen)
+        if source == target:
+            raise SettingError(f"--columns {' '.join(chosen)}: {name} has one such column, not two")
         pair: tuple[int, int, tuple[int, ...]] | None = (source, target, ())
     else:
         is_named = None not in (table.named(SOURCE_NAMES), table.named(TARGET_NAMES))
