@@ -182,6 +182,19 @@ def test_the_table_decides_by_the_nearest_sets(monkeypatch: pytest.MonkeyPatch) 
     assert ranked(many, 1.3e7)[0][0] == "small"
 
 
+def test_shares_of_the_best_score_decide(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [
+        {"kind": "translation", "set": s, "pairs": 20_000, "work": 4e6, "candidate": c, "score": x}
+        for s, scores in (("low", (3.0, 1.5)), ("high", (28.0, 30.0)))
+        for c, x in zip(("nano", "tiny"), scores, strict=True)
+    ]
+    table = {"candidates": plan.measured_table()["candidates"], "measured": rows}
+    monkeypatch.setattr(plan, "measured_table", lambda: table)
+    (best, lost), (second, more), *_ = ranked(dataclasses.replace(FACTS, pairs=20_000), 4e6)
+    assert (best, second) == ("nano", "tiny")  # in points tiny would lose less, 0.75 for 1.0
+    assert lost == pytest.approx(16.5 * (2 / 30) / 2) and more == pytest.approx(16.5 * 0.5 / 2)
+
+
 def test_short_trainings_allow_for_what_larger_models_need(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

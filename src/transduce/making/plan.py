@@ -84,7 +84,9 @@ def candidates(kind: Kind) -> list[str]:
 
 
 def ranked(facts: DataFacts, work: float, without: str = "") -> list[tuple[str, float]]:
-    """Candidates and the points that each is expected to lose against the best, best first.
+    """Candidates and the points that each is expected to lose against the best, best first: the
+    mean share of the best score that it lost in the groups of the table, of the mean best score, as
+    differences in points grow with the score.
 
     work: target tokens that the first candidate can process.  without: set left out of the table.
     """
@@ -101,12 +103,15 @@ def ranked(facts: DataFacts, work: float, without: str = "") -> list[tuple[str, 
         for name, pairs, done in groups
     }
     nearest = min(squares.values(), default=0.0)
+    weights = {key: math.exp((nearest - square) / 2) for key, square in squares.items()}
     for key, scores in groups.items():
-        weight = math.exp((nearest - squares[key]) / 2)
+        best = max(scores.values())
         for name, score in scores.items():
-            lost[name][0] += weight * (max(scores.values()) - score)
-            lost[name][1] += weight
-    known = {name: total / weight for name, (total, weight) in lost.items() if weight > 1e-9}
+            lost[name][0] += weights[key] * (best - score) / max(best, 1e-9)
+            lost[name][1] += weights[key]
+    level = sum(weight * max(groups[key].values()) for key, weight in weights.items())
+    level /= sum(weights.values()) or 1.0
+    known = {n: level * total / weight for n, (total, weight) in lost.items() if weight > 1e-9}
     order = sorted(known.items(), key=lambda pair: pair[1])
     if work < GROWTH * max((row["work"] for row in rows), default=0.0):
         return [*order, *((name, math.inf) for name in lost if name not in known)]
