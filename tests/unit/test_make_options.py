@@ -15,7 +15,15 @@ from transduce.making.build import Maker
 from transduce.making.collect import Collector
 from transduce.making.columns import columns_of
 from transduce.making.data import Plan, PreparedData, Request, prepare, read_prepared_split
-from transduce.making.plan import START, DataFacts, expected_score, is_portable, preferred, suited
+from transduce.making.plan import (
+    START,
+    DataFacts,
+    expected_score,
+    is_portable,
+    measured_table,
+    preferred,
+    suited,
+)
 from transduce.runs.training import train
 from transduce.training.log import BudgetLine, Display
 
@@ -85,6 +93,15 @@ def test_destinations_take_candidates_that_can_go_there() -> None:
     labels = DataFacts("classification", 5000, 80.0, 4.0, 200)
     with pytest.raises(SettingError, match="pages hold no models of labels"):
         suited(labels, ["attention"], "page")
+
+
+@pytest.mark.parametrize("kind", ["translation", "spelling", "classification"])
+@pytest.mark.parametrize("pairs", [300, 5_000, 20_000, 1_000_000])
+def test_more_work_never_lowers_the_expected_score(kind: Any, pairs: int) -> None:
+    facts = DataFacts(kind, pairs, 10.0, 10.0, 30)
+    scores = [expected_score(facts, 10.0 ** (k / 8))[0] for k in range(16, 80)]
+    measured = [row["score"] for row in measured_table()["measured"] if row["kind"] == kind]
+    assert scores == sorted(scores) and 0 <= scores[0] <= scores[-1] <= max(measured)
 
 
 def test_the_table_expects_more_of_more_work() -> None:

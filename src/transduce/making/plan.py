@@ -9,9 +9,12 @@ import functools
 import importlib.resources
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 from transduce.engine.pair_shape import unsupported_settings
 from transduce.errors import SettingError
@@ -32,6 +35,8 @@ GROWTH = 3.0
 """Factor above the measured work from which the table says nothing: then the largest candidate is
 taken that makes so many steps."""
 PLAN_LEAST_STEPS = 2_500
+GRID = 33
+"""Works at which the scores of the table are made monotone, from the least to the greatest."""
 BYTES, TEXT_OF_A_PIECE = 260, 150
 """Tokens of bytes and special ones, and characters of the text, at least, for each further piece of
 the vocabulary."""
@@ -133,27 +138,54 @@ def _is_enough(facts: DataFacts, tokens: float, candidate: Mapping[str, Any]) ->
 
 def expected_score(facts: DataFacts, work: float) -> tuple[float, str]:
     """Score of the best candidate in the rows of the table near these data and work, and the
-    nearest set; zero and an empty name without rows.
+    nearest set; zero and an empty name without rows.  More work never lowers the score.
+
+    Sets differ in difficulty as well as in work: means weighted by distance may fall where a hard
+    set was given more.  They are made monotone by isotonic regression over the works of the table.
 
     work: as of `ranked`.
     """
-    best: dict[tuple[Any, ...], float] = {}
+    best: dict[tuple[str, int, float], float] = {}
     for row in measured_table()["measured"]:
         if row["kind"] == facts.kind:
             group = row["set"], row["pairs"], row["work"]
             best[group] = max(best.get(group, 0.0), row["score"])
-    squares = {
-        group: math.log(facts.pairs / group[1]) ** 2 + math.log(max(work, 1) / group[2]) ** 2
-        for group in best
-    }
-    if not squares:
+    if not best:
         return 0.0, ""
-    nearest = min(squares, key=lambda group: squares[group])
-    weights = {
-        group: math.exp((squares[nearest] - square) / 2) for group, square in squares.items()
-    }
-    score = sum(best[group] * weight for group, weight in weights.items()) / sum(weights.values())
-    return score, str(nearest[0])
+    works = [group[2] for group in best]
+    grid = np.linspace(math.log(min(works)), math.log(max(works)), GRID)
+    scores = np.array(list(best.values()))
+    means = [float(_weights(facts, best, point) @ scores) for point in grid]
+    log_work = math.log(max(work, 1))
+    nearest = [*best][int(_weights(facts, best, log_work).argmax())]
+    return float(np.interp(log_work, grid, _isotonic(means))), nearest[0]
+
+
+def _weights(
+    facts: DataFacts, groups: Iterable[tuple[str, int, float]], log_work: float
+) -> NDArray[np.float64]:
+    """Weights of sets with pairs and work, by their distance from these data; their sum is 1."""
+    squares = np.array(
+        [
+            math.log(facts.pairs / pairs) ** 2 + (log_work - math.log(done)) ** 2
+            for _, pairs, done in groups
+        ]
+    )
+    weights = np.exp((squares.min() - squares) / 2)
+    return np.asarray(weights / weights.sum())
+
+
+def _isotonic(values: Sequence[float]) -> list[float]:
+    """Least-squares sequence that never falls, by pooling adjacent violators."""
+    pools: list[tuple[float, int]] = []
+    for value in values:
+        pool = value, 1
+        while pools and pools[-1][0] > pool[0]:
+            mean, count = pools.pop()
+            total = count + pool[1]
+            pool = (mean * count + pool[0] * pool[1]) / total, total
+        pools.append(pool)
+    return [mean for mean, count in pools for _ in range(count)]
 
 
 def suited(facts: DataFacts, names: Sequence[str], destination: Destination) -> list[str]:
