@@ -64,6 +64,48 @@ def test_claims_hold_to_the_bit_on_the_same_processor(change: dict[str, Any], wr
     assert bool(points) == bool(wrong) and wrong in "; ".join(points)
 
 
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, r"golf: .*entry\.toml: No such file or directory; give the TOML file of an entry"),
+        ("task = ", "is no TOML"),
+        ('task = "none"', "task is to be one of cmudict"),
+        ('task = "scan-jump"', r"has no \[recipe\]"),
+        ('task = "scan-jump"\n[recipe]', r"has no \[claim\]; --claim writes it"),
+        ('task = "scan-jump"\n[recipe]\n[claim]\nscore = 1', "the claim has no bytes"),
+    ],
+)
+def test_entries_that_cannot_be_verified_are_one_line(
+    tmp_path: Path, content: str | None, message: str
+) -> None:
+    path = tmp_path / "entry.toml"
+    if content is not None:
+        path.write_text(content, encoding="utf-8")
+    with pytest.raises(SystemExit, match=message) as ended:
+        golf.verify(path, tmp_path / "none", tmp_path / "place", claims=False)
+    assert "\n" not in str(ended.value)
+    with pytest.raises(SystemExit, match="Is a directory"):
+        golf.verify(tmp_path, tmp_path, tmp_path / "place", claims=False)
+
+
+def test_mistakes_behind_an_entry_are_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "entry.toml"
+    path.write_text('task = "scan-jump"\n[recipe]\nmodels = 1\n', encoding="utf-8")
+    (tmp_path / "file").touch()
+    with pytest.raises(SystemExit, match=r"golf: --place .*Not a directory"):
+        golf.verify(path, tmp_path, tmp_path / "file" / "place", claims=True)
+    with pytest.raises(SystemExit, match=r"golf: .*entry\.toml: .*models"):
+        golf.verify(path, tmp_path, tmp_path / "place", claims=True)
+
+
+def test_a_comparison_names_what_was_equal_and_what_is_allowed() -> None:
+    equal = "; ".join(golf.comparison(CLAIM, CLAIM | {"bytes": 9_998}))
+    assert "weights equal to the bit" in equal
+    assert "50.0 (48.0 to 52.0)" in equal and "10,000 (1 % allowed)" in equal
+    other = "; ".join(golf.comparison(CLAIM, CLAIM | {"digest": "b", "processor": "q"}))
+    assert "weights others (here q; claimed on p)" in other
+
+
 @pytest.mark.parametrize("path", ENTRIES, ids=lambda path: path.stem)
 def test_entries_are_recipes_of_tasks_with_claims(path: Path) -> None:
     entry = load_toml(path)
