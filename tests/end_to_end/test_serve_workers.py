@@ -86,6 +86,8 @@ def test_a_worker_that_is_killed_is_named_and_started_again(workers: Served) -> 
     for _ in range(8):  # the others answer meanwhile
         workers.translated("Rot gehen.")
     wait_for(lambda: ready(workers) == 3)
+    for path in ("/health", "/health/ready"):
+        assert workers.ask(path) == (200, {"status": "ok", "workers": 3, "ready": 3})
     after = processes(workers)
     assert len(after) == 3 and before[0] not in after
     wait_for(lambda: requests_counted(workers) >= counted + 8)

@@ -182,6 +182,12 @@ def test_requests_over_http_wait_for_the_runs() -> None:
             assert not early.done()
             go.set()
             assert await early == 200
+            for path in ("/health", "/health/ready"):
+                assert await asked(app, path) == 200
+            service.stores.status.update(workers=2, ready=1)
+            assert service.health() == {"status": "degraded", "workers": 2, "ready": 1}
+            service.stores.status["ready"] = 2
+            assert service.health() == {"status": "ok", "workers": 2, "ready": 2}
         finally:
             go.set()
             service.close()

@@ -140,6 +140,15 @@ class Service:
             self._were_ready = status.get("ready", 0) >= status.get("workers", 0)
         return self.ready and self._were_ready
 
+    def health(self) -> dict[str, str | int]:
+        """Status, with several workers their number and that of those ready: "degraded" while some
+        start again.  Raises RequestError where this one cannot answer, or some never could."""
+        if not self.all_ready:
+            raise unavailable("stopping" if self.stopping else "loading")
+        workers = self.stores.status.copy()
+        is_whole = workers.get("ready", 0) >= workers.get("workers", 0)
+        return {"status": "ok" if is_whole else "degraded", **workers}
+
     def post_metrics(self) -> None:
         """Tell the other workers the metrics of this one."""
         self.stores.metrics.update({self.number: self.metrics.state()})

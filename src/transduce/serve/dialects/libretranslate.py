@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from transduce.localise.formats import FORMATS
-from transduce.serve.calls import SHORTER_DOCUMENT, RequestError, invalid, unavailable, watched
+from transduce.serve.calls import SHORTER_DOCUMENT, RequestError, invalid, watched
 from transduce.serve.dialects.dialect import GET_AND_POST, POST, Dialect, Endpoint
 from transduce.serve.requests import Fields, missing
 from transduce.serve.service import Service
@@ -129,9 +129,7 @@ class LibreTranslate(Dialect):
 
     async def health(self, request: Request, fields: Fields) -> Response:
         """Readiness."""
-        if not self.service.all_ready:
-            raise unavailable("the server is not ready")
-        return JSONResponse({"status": "ok"})
+        return JSONResponse(self.service.health())
 
     async def frontend_settings(self, request: Request, fields: Fields) -> Response:
         """Limits."""

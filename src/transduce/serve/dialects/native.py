@@ -78,9 +78,7 @@ class Native(Dialect):
 
     async def is_ready(self, request: Request, fields: Fields) -> Response:
         """Readiness."""
-        if not self.service.all_ready:
-            raise unavailable("stopping" if self.service.stopping else "loading")
-        return JSONResponse({"status": "ok", **self.service.stores.status.copy()})
+        return JSONResponse(self.service.health())
 
     async def metrics(self, request: Request, fields: Fields) -> Response:
         """Metrics for Prometheus."""
