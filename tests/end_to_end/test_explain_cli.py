@@ -33,6 +33,19 @@ def test_mistakes_are_one_line(run: Path, tmp_path: Path) -> None:
     assert "--engine" in transduce("explain", run, "a", "--engine", "native").complaint
 
 
+@pytest.mark.parametrize("verb", [("explain", "none", "abc", "--html"), ("page",)])
+def test_pages_replace_nothing_unasked_and_end_in_html(
+    verb: tuple[str, ...], here: Here, tmp_path: Path
+) -> None:
+    page = tmp_path / "page.html"
+    page.write_text("mine")
+    assert "page.html exists; --again replaces it" in here(*verb, page).complaint
+    assert page.read_text() == "mine"
+    assert "x.txt must end in .html" in here(*verb, tmp_path / "x.txt").complaint
+    for directory in ("", tmp_path):
+        assert "is a directory; give the page a name" in here(*verb, directory).complaint
+
+
 @pytest.mark.parametrize("form", [("--json",), ("--html", "-")])
 def test_warnings_name_the_line(run: Path, form: tuple[str, ...]) -> None:
     done = transduce("explain", run, *form, stdin="ab\nbc\nabж\n".encode())
@@ -41,9 +54,10 @@ def test_warnings_name_the_line(run: Path, form: tuple[str, ...]) -> None:
 
 def test_a_live_page_is_of_one_whole_model(run: Path, twin: Path, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
-    done = transduce("explain", run, "abc", "--html", page, "--live")
+    page.write_text("before")
+    done = transduce("explain", run, "abc", "--html", page, "--live", "--again")
     assert done.code == 0 and '<script id="model"' in page.read_text(encoding="utf-8")
-    for words in (["--live"], ["--live", "--html", page, "--against", twin]):
+    for words in (["--live"], ["--live", "--html", page, "--again", "--against", twin]):
         assert (
             "--live needs --html and one whole model"
             in transduce("explain", run, "abc", *words).complaint
@@ -74,7 +88,7 @@ def test_a_page_of_texts_and_runs(run: Path, twin: Path, tmp_path: Path) -> None
     assert [len(json.loads(line)["runs"]) for line in done.lines] == [2, 2, 2]
     text = page.read_text(encoding="utf-8")
     assert text.count('"text":1') == 2 and text.count('"run":"twin"') == 3
-    many = transduce("explain", run, "--against", twin, "--html", page, stdin=b"a\n" * 33)
+    many = transduce("explain", run, "--against", twin, "--html", "-", stdin=b"a\n" * 33)
     assert "32 texts of 2 runs" in many.complaint
 
 

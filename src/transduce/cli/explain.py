@@ -13,7 +13,7 @@ from cyclopts import Parameter
 
 from transduce.cli.inputs import STDIN, LineReader, numbered_inputs, split_input
 from transduce.cli.options import Flag, Machine
-from transduce.cli.output import STDOUT, open_output, print_lines
+from transduce.cli.output import STDOUT, check_page, open_output, print_lines
 from transduce.errors import DataError, InputError, SettingError
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ def explain(
     against: Annotated[tuple[Path, ...], Parameter(show_default=False)] = (),
     left_out: LeftOut = LeftOut(),
     html: Annotated[str | None, Parameter(show_default=False)] = None,
+    again: Flag = False,
     live: Flag = False,
     json: Flag = False,
     machine: Machine = Machine(),
@@ -77,6 +78,8 @@ def explain(
     html
         File to write a self-contained page to instead of the report; it opens without a
         network. Its path is printed, unless --json takes stdout.
+    again
+        Replace an existing page. Default: it is kept, and the exit status is 1.
     live
         Write the model into the page as well, so that it computes: other texts, rivals, parts left
         out. For Transformers that translate, continue or classify texts.
@@ -85,6 +88,8 @@ def explain(
     """
     if json and html == STDOUT:
         raise SettingError("--json and --html - both write to stdout; give --html a file")
+    if html is not None:
+        check_page(html, again)
     machine = machine.without_engine("explain")
     without = left_out.knock_out()
     if without and against:

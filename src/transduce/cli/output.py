@@ -89,6 +89,19 @@ def check_replaceable(path: Path, again: bool) -> None:
         raise DataError(f"{path} exists; --again replaces it")
 
 
+def check_page(path: str, again: bool) -> None:
+    """Raise SettingError for a page whose name does not end in .html, and DataError if it exists
+    and is not to be replaced; stdout and devices can be written."""
+    named = Path(path)
+    if path == STDOUT or (named.exists() and not (named.is_file() or named.is_dir())):
+        return
+    if named.is_dir():
+        raise SettingError(f"{named} is a directory; give the page a name, such as page.html")
+    if named.suffix != ".html":
+        raise SettingError(f"{path} must end in .html; write {path}.html")
+    check_replaceable(named, again)
+
+
 def check_not_read(output: str | None, *inputs: str | Path | None) -> None:
     """Raise SettingError if the output file is an input file."""
     if output is None or not Path(output).is_file():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from transduce.cli.options import Flag
-from transduce.cli.output import check_replaceable, open_output, print_lines
+from transduce.cli.output import STDOUT, check_page, open_output, print_lines
 
 
 def page(file: Path, /, *, again: Flag = False) -> None:
@@ -22,10 +22,11 @@ def page(file: Path, /, *, again: Flag = False) -> None:
     again
         Replace an existing file. Default: it is kept, and the exit status is 1.
     """
-    check_replaceable(file, again)
+    check_page(str(file), again)
     from transduce.making.learner_page import learner_page
 
     content = learner_page()
     with open_output(str(file)) as output:
         output.write_text(content)
-    print_lines(str(file))
+    if str(file) != STDOUT:
+        print_lines(str(file))
