@@ -47,6 +47,18 @@ def test_a_text_is_completed_over_its_segments() -> None:
     assert [*AgreedWords().completed(segments, OPEN)] == segments
 
 
+def test_certain_words_after_a_cut_stay_for_the_next_piece() -> None:
+    draft = "Agent login, please enter your number"
+    words, _ = shown(draft, draft + " now")
+    (final,) = words.completed([Segment(0, 2, "Agent log in.")], OPEN, is_cut=True)
+    assert final.text == "Agent login," and words.text == "please enter your number"
+    (final,) = words.completed([Segment(2, 4, "please enter your number now.")], OPEN)
+    assert final.text == "please enter your number now." and words.text == ""
+    words, _ = shown("one two", "one two")
+    (only,) = words.completed([], OPEN, is_cut=True)
+    assert only.text == "one two" and words.text == ""
+
+
 def test_scripts_without_blanks() -> None:
     assert shown("你好吗", "你好啊")[1] == ["你好"]
     assert parts_of(" a b") == [" a", " b"] and parts_of("") == []
@@ -127,7 +139,7 @@ def test_certain_words_of_steady_noise_are_a_line_of_their_own(
     The noise has its text by construction."""
     transcriber = transduce.load(tunes_path, "cpu").transcriber(DecodingOptions(beam_size=1))
     monkeypatch.setattr(
-        transcriber, "_draft", lambda piece, _: "so it" if 3 < piece.start < 5 else ""
+        transcriber, "_draft", lambda piece, *_: "so it" if 3 < piece.start < 5 else ""
     )
     steady = [noise(4, RATE, 3, 0.0003), noise(5, RATE, 4, 0.01)]
     spoken = [noise(1, RATE, 5, 0.0003), tune("abe" * 4, 0), noise(1, RATE, 6, 0.0003)]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from transduce.speech.segments import Segment, Word
-from transduce.speech.windows import AudioPiece, Window, windows_of
+from transduce.speech.windows import AudioPiece, Window, sound_pieces, windows_of
 
 RATE = 100
 
@@ -76,3 +76,20 @@ def test_sound_after_the_last_segment_is_heard_again() -> None:
     first, second = window.unheard([])
     assert (len(first.pieces), len(second.pieces)) == (1, 2)
     assert not Window(PIECES[:1], RATE).unheard([])
+
+
+def test_an_open_piece_is_given_again_with_new_sound_alone_and_is_cut_at_its_limit() -> None:
+    rate = 16_000
+    samples = np.random.default_rng(0).standard_normal(12 * rate).astype(np.float32)
+    loud = np.arange(len(samples)) // (rate // 5) % 2  # syllables of 0.2 s
+    seconds = np.arange(len(samples)) / rate
+    samples *= np.where((seconds > 1) & (seconds < 9.1), 0.001 + 0.1 * loud, 0.001)
+    blocks = [samples[i : i + 1600] for i in range(0, len(samples), 1600)]
+    pieces = [*sound_pieces(blocks, rate, 5.0, every=1.0)]
+    drafts = [piece for piece in pieces if piece.goes_on]
+    finals = [piece for piece in pieces if not piece.goes_on]
+    assert all(piece.end - piece.start <= 5 for piece in finals)
+    assert [piece.is_cut for piece in finals] == [True] * (len(finals) - 1) + [False]
+    assert len(finals) > 1 and finals[0].end == pytest.approx(finals[1].start, abs=0.2)
+    ends = [piece.end for piece in drafts]
+    assert len(drafts) > 3 and ends[-1] < 10 and min(np.diff(ends)) > 0.4

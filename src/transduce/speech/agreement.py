@@ -90,21 +90,29 @@ class AgreedWords:
         self._certain += new
         return bool(new)
 
-    def completed(self, segments: Sequence[Segment], open_piece: Segment) -> Iterator[Segment]:
+    def completed(
+        self, segments: Sequence[Segment], open_piece: Segment, is_cut: bool = False
+    ) -> Iterator[Segment]:
         """The segments of the whole piece, whose text begins with the certain words.
 
-        open_piece: the last partial segment, for a piece without any text.
+        open_piece: the last partial segment, for a piece without any text.  is_cut: words may be of
+        the next piece, for which they stay certain.
         """
-        certain, self._certain, self._before = self._certain, [], []
-        if not certain:
-            yield from segments
-            return
         texts = [segment for segment in segments if segment.text]
         words = [parts_of(segment.text) for segment in texts]
         every = [plain(word) for part in words for word in part]
-        known = [plain(word) for word in certain]
+        known, n = [plain(word) for word in self._certain], len(self._certain)
+        if is_cut and texts:
+            letters = "".join(every)
+            n = min(range(n, -1, -1), key=lambda n: edit_distance("".join(known[:n]), letters))
+        certain, self._certain = self._certain[:n], self._certain[n:]
+        self._before = self._before[n:] if is_cut and texts else []
+        if not certain:
+            yield from segments
+            return
         lengths = range(min(len(every), 2 * len(known) + 5) + 1)
-        replaced = min(lengths, key=lambda n: edit_distance(known, every[:n]))
+        letters = "".join(known[:n])
+        replaced = min(lengths, key=lambda n: edit_distance(letters, "".join(every[:n])))
         begin = "".join(certain)
         if not texts:
             yield replace(open_piece, text=begin.strip(), partial=False)

@@ -202,6 +202,10 @@ class Prompt:
         ids = (*self.ids[:at], self.languages[language], *self.ids[at + 1 :])
         return replace(self, ids=ids, language=language, languages={})
 
+    def followed_by(self, ids: Sequence[int]) -> Prompt:
+        """The prompt with the first ids of the output."""
+        return replace(self, ids=(*self.ids, *ids), forbidden_first=())
+
 
 def prompt_of(
     config: PromptConfig | None, tokenizer: Tokenizer, room: int | None = None, timed: bool = False

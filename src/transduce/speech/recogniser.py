@@ -51,6 +51,9 @@ SHORTEST_LIMIT = 20
 """Lower bound of the maximum tokens of a text; longer recordings allow a token per position."""
 
 
+SILENCE, SHORTEST_WINDOW = 2.0, 4.0
+"""Seconds of silence after the sound of an open window, and of the shortest one: with less, texts
+of a second run into loops; with these, prompts have no more errors than in 30 s."""
 NOISE_LEVEL, NOISE_SECONDS = 2e-4, 20
 """Deviation and length of the faint noise that texts are compared with."""
 
@@ -93,7 +96,8 @@ class Recogniser(FilePredictor[Source, Recognition]):
     memory.
 
     network: the model in PyTorch.  transcript_tokenizer: vocabulary of CTC, where it is not the
-    decoder's.  faint_noise: its memory, once a text has been compared with it.
+    decoder's.  faint_noise: its memory, once a text has been compared with it.  is_open: windows
+    end soon after their sound, in place of 30 s.
     """
 
     inputs = ("audio",)
@@ -107,6 +111,7 @@ class Recogniser(FilePredictor[Source, Recognition]):
     transcript_tokenizer: Tokenizer | None
     backend: RecordingSearch
     faint_noise: list[Source] = field(default_factory=list)
+    is_open: bool = False
 
     @property
     def model(self) -> SpeechModel:  # type: ignore[override]
@@ -142,6 +147,17 @@ class Recogniser(FilePredictor[Source, Recognition]):
         prompt = prompt_of(config, self.tokenizer, room, timed)
         return dataclasses.replace(self, backend=dataclasses.replace(self.backend, prompt=prompt))
 
+    def after(self, text: str) -> tuple[Recogniser, list[int]]:
+        """This Whisper with the beginning of its output, and the tokens of that; none of a text
+        that leaves little room."""
+        ids = self.tokenizer.encode(f" {text}") if text else []
+        room = max_sequence_length(self.recipe.model.decoder)
+        if not ids or (room is not None and len(ids) > room // 2):
+            return self, []
+        prompt = self.prompt.followed_by(ids)
+        backend = dataclasses.replace(self.backend, prompt=prompt)
+        return dataclasses.replace(self, backend=backend), ids
+
     def with_models(self, auxiliary: AuxiliaryModels) -> Recogniser:
         """This model with a language model beside it.  Raises SettingError for a Whisper, whose
         outputs have more than words."""
@@ -164,8 +180,17 @@ class Recogniser(FilePredictor[Source, Recognition]):
         frames = [self.extractor(samples) for samples in recordings]
         if not self.extractor.window_samples:
             return frames
-        hop = self.seconds_per_position * self.recipe.audio.rate
-        return self.backend.encode(frames, [math.ceil(len(s) / hop) for s in recordings])
+        rate = self.recipe.audio.rate
+        hop = self.seconds_per_position * rate
+        places = [math.ceil(len(samples) / hop) for samples in recordings]
+        if not self.is_open:
+            return self.backend.encode(frames, places)
+        memories = list[Source]()
+        for row, samples, n in zip(frames, recordings, places, strict=True):
+            seconds = max(len(samples) / rate + SILENCE, SHORTEST_WINDOW)
+            end = round(seconds / self.extractor.seconds) // 2 * 2
+            memories += self.backend.encode([row[:end]], [n])
+        return memories
 
     def gains(self, decoded: Decoded, source: Source) -> Gains:
         """Gains of the first hypothesis by its recording: log-probabilities less those with faint

@@ -18,7 +18,7 @@ from transduce.decoding.options import DecodingOptions
 from transduce.decoding.session import Prepared
 from transduce.errors import DataError, SettingError, needing_torch
 from transduce.metrics.error_rates import edit_distance
-from transduce.speech.agreement import AgreedWords, OpenSpeech
+from transduce.speech.agreement import AgreedWords, OpenSpeech, parts_of
 from transduce.speech.audio import Excerpt, Samples, audio_blocks, channels_of
 from transduce.speech.guards import Attempt, Gains, guarded, once, outputs_of, repeats
 from transduce.speech.languages import SpokenLanguages, noted
@@ -48,8 +48,11 @@ if TYPE_CHECKING:
 LONGEST = 30.0
 """Seconds of a piece, or as many as the longest recording of the training data may have."""
 TRANSCRIBER_SHORTEST = 1.0
-EVERY, DRAFT_AFTER = 1.0, 0.5
-"""Seconds after which an open piece is recognised again, and of silence that it is given."""
+LONGEST_OPEN, EVERY = 9.0, 1.5
+"""Seconds of a piece while one speaks, so that costs are linear, and after which an open one is
+recognised again."""
+MOST_TOKENS = 6
+"""Tokens of a second of an open piece; more are a loop, or come with the next text."""
 TOGETHER, WINDOWS = 16, 4
 """Pieces, or windows of 30 s, in memory together."""
 DISAGREEMENT = 0.5
@@ -85,6 +88,7 @@ class Transcriber:
         """
         config = prompt_with(recogniser.recipe.prompt, language, task, prompt)
         self.recogniser = recogniser.prompted(config, timed=True)
+        self.drafting = replace(recogniser.prompted(config), is_open=True)
         self.options = replace(options or recogniser.options, n_best=1)
         longest = recogniser.recipe.data.filters.max_seconds
         self.longest = max(TRANSCRIBER_SHORTEST, min(LONGEST, longest))
@@ -154,7 +158,7 @@ class Transcriber:
         languages = SpokenLanguages(recogniser)
         packed = 0.0 if live or not recogniser.prompt.times else FILLED
         for some in chunks(windows_of(pieces, packed, self.rate), 1 if live else self.together):
-            segments = self._of_windows(languages.cut(some), first, cancelled)
+            segments = self._of_windows(recogniser, languages.cut(some), first, cancelled)
             yield from segments if self.then is None else translated([*segments], self.then)
             first += len(some)
 
@@ -168,7 +172,8 @@ class Transcriber:
         blocks, cancelled: as in `transcribe`.
         """
         languages, words = SpokenLanguages(self.recogniser), AgreedWords()
-        for piece in sound_pieces(blocks, self.rate, self.longest, every=EVERY):
+        longest = min(self.longest, LONGEST_OPEN)
+        for piece in sound_pieces(blocks, self.rate, longest, every=EVERY):
             yield from self._agreed(piece, languages, words, cancelled)
 
     def transcribe_so_far(
@@ -188,7 +193,12 @@ class Transcriber:
         words = AgreedWords(state.certain, state.before)
         languages = SpokenLanguages(self.recogniser, state.language)
         pieces, done, goes_on = pieces_so_far(
-            samples, self.rate, self.longest, state.done, state.goes_on, last
+            samples,
+            self.rate,
+            min(self.longest, LONGEST_OPEN),
+            state.done,
+            state.goes_on,
+            last,
         )
         segments = [s for p in pieces for s in self._agreed(p, languages, words, cancelled)]
         final = [segment for segment in segments if not segment.partial]
@@ -205,32 +215,41 @@ class Transcriber:
         partial = Segment(piece.start, piece.end, "", partial=True)
         if not piece.goes_on:
             windows = languages.cut([Window([piece], self.rate)]) if len(piece.samples) else []
-            yield from words.completed([*self._of_windows(windows, 0, cancelled)], partial)
-        elif words.add(self._draft(piece, cancelled)):
+            recogniser = replace(self.recogniser, is_open=True)
+            segments = [*self._of_windows(recogniser, windows, 0, cancelled)]
+            yield from words.completed(segments, partial, piece.is_cut)
+        elif words.add(self._draft(piece, words.text, cancelled)):
             yield replace(partial, text=words.text)
 
-    def _draft(self, piece: AudioPiece, cancelled: Callable[[], bool]) -> str:
-        """Text of a piece so far, by a greedy search over as much sound as there is."""
-        recogniser = self.recogniser
-        frames = recogniser.extractor(piece.samples)
-        source: Source = frames
-        if recogniser.extractor.window_samples:
-            n = round((piece.end - piece.start + DRAFT_AFTER) / recogniser.extractor.seconds)
-            positions = math.ceil((piece.end - piece.start) / recogniser.seconds_per_position)
-            (source,) = recogniser.backend.encode([frames[: n // 2 * 2]], [positions])
+    def _draft(self, piece: AudioPiece, certain: str, cancelled: Callable[[], bool]) -> str:
+        """Text of a piece so far, by a greedy search; a Whisper goes on after the certain words."""
+        recogniser, begun = self.drafting, list[int]()
+        if self.guarded:
+            recogniser, begun = recogniser.after(certain)
         options = replace(self.options, method="beam", beam_size=1, n_best=1, beam_groups=1)
 
         def answer(prepared: Prepared[Source], decoded: Sequence[Decoded]) -> str:
-            return self.text_of(decoded[0].hypotheses[0]) if decoded else ""
+            if not decoded:
+                return certain
+            ((best,), *_) = decoded[0]
+            text = decode_line(recogniser.tokenizer, [*begun, *best.tokens]).strip()
+            return text if best.finished else "".join(parts_of(text)[:-1])
 
+        (source,) = recogniser.sources([piece.samples])
+        if isinstance(source, Encoded):
+            most = round(MOST_TOKENS * (piece.end - piece.start)) - len(begun)
+            source = replace(source, positions=max(1, most))
         (text,) = recogniser.each([source], options, 0, answer, lambda i: cancelled())
         return once(text)
 
     def _of_windows(
-        self, some: Sequence[Window], first: int, cancelled: Callable[[], bool]
+        self,
+        recogniser: Recogniser,
+        some: Sequence[Window],
+        first: int,
+        cancelled: Callable[[], bool],
     ) -> Iterator[Segment]:
         """Segments of windows of a known language, or of a model that detects none."""
-        recogniser = self.recogniser
         sources = noted(recogniser.sources([window.samples for window in some]), some)
         audible = [isinstance(source, Encoded) or len(source) > 0 for source in sources]
         some, sources = list(compress(some, audible)), list(compress(sources, audible))

@@ -52,6 +52,8 @@ MARGIN = 5
 letters; with 2, the ends of sentences were cut, and with 10 more was made up in faint noise."""
 PAUSE = 50
 """Faint levels that end a piece: half a second."""
+NEW = 50
+"""Levels of sound after which an open piece is given again."""
 SHORTEST = SPAN + 4
 """Minimum number of loud levels in a piece; a click makes as many as a level has hops."""
 STEADY = 5.0
@@ -65,12 +67,14 @@ BLOCK_SECONDS = 4
 
 class AudioPiece(NamedTuple):
     """Part of a recording with sound: samples (n,) from `start` seconds to `end`; of one that goes
-    on, so far; none of one that went on and was no speech after all."""
+    on, so far; none of one that went on and was no speech after all.  is_cut: True where its sound
+    goes on in the next one."""
 
     start: float
     end: float
     samples: Samples
     goes_on: bool = False
+    is_cut: bool = False
 
 
 def sound_pieces(
@@ -138,6 +142,7 @@ class _Cutter:
         self._end = round(done * rate / self.hop)  # of the last piece
         self._begin = self._end if goes_on else None  # of the present piece
         self._is_given = goes_on  # the present piece, so far
+        self._given = 0  # end of its sound then
         self._sounded = self._end  # end of the present piece, if nothing follows
         self._faint = 0  # levels running that are above the noise, but not loud
 
@@ -161,8 +166,9 @@ class _Cutter:
         return begin * self.hop / self.rate, self._begin is not None
 
     def so_far(self) -> Iterator[AudioPiece]:
-        """The piece that has not ended, if there is one."""
-        if self._begin is not None and self._sounded - self._begin >= GROUP:
+        """The piece that has not ended, if there is one with new sound."""
+        if self._begin is not None and self._sounded - max(self._begin, self._given) >= NEW:
+            self._given = self._sounded
             low = self._begin * self.hop
             samples = self._samples[low - self._first * self.hop :].copy()
             start = low / self.rate
@@ -222,9 +228,10 @@ class _Cutter:
         elif decided + SPAN - self._begin >= self.longest:
             half = self._begin + self.longest // 2
             quietest = int(np.argmin(self._levels_of(half, decided).mean(1)))
-            cut = half + quietest + SPAN // 2
-            yield from self._piece(self._begin, cut)
-            self._begin = cut
+            cut, was_given = half + quietest + SPAN // 2, self._is_given
+            for piece in self._piece(self._begin, cut):
+                yield piece._replace(is_cut=True)
+            self._begin, self._is_given = cut, was_given
 
     def _piece(self, begin: int, end: int) -> Iterator[AudioPiece]:
         """One piece, which ends the present one; a click, or a steady one, without samples if it
