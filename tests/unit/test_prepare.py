@@ -10,7 +10,7 @@ from torch.overrides import TorchFunctionMode
 import transduce
 from helpers.tiny_run import records, reversal_pairs, tiny_settings, write_tsv
 from transduce.data import encoded, sources
-from transduce.errors import RunError
+from transduce.errors import DataError, RunError
 from transduce.nn.initialise import DRAWING
 from transduce.runs.training import prepare
 
@@ -38,6 +38,18 @@ def test_training_begins_with_prepared_data(
     with pytest.raises(RunError, match="no checkpoints to resume from"):
         (run / "checkpoints").rename(tmp_path / "gone")
         prepare(settings, run)
+
+
+def test_a_first_try_that_fails_leaves_no_directory(tmp_path: Path) -> None:
+    settings = tiny_settings(tmp_path / "missing.tsv")
+    for work in (prepare, transduce.train):
+        with pytest.raises(DataError, match="no such file"):
+            work(settings, tmp_path / "run")
+        assert not (tmp_path / "run").exists()
+        (tmp_path / "mine").mkdir(exist_ok=True)  # by hand: it stays
+        with pytest.raises(DataError, match="no such file"):
+            work(settings, tmp_path / "mine")
+        assert (tmp_path / "mine").is_dir()
 
 
 def test_shards_are_listed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,10 +82,12 @@ def claimed(path: Path, recipe: Recipe, resume: bool, overwrite: bool) -> Iterat
 
     path: of the run.  resume: continue a run there.  overwrite: replace a run there.
 
+    Where the work fails before it has made more than the recipe, a new directory is deleted.
     Raises RunError if another process holds the lock, if there is a run already, and for a
     directory of other files; SettingError for a recipe that the run cannot be resumed with.
     """
     check_available(path, recipe, resume, overwrite)
+    is_new = not path.exists()
     with locked(path):
         if resume:
             weight_files.finish_restore(path)
@@ -105,6 +107,8 @@ def claimed(path: Path, recipe: Recipe, resume: bool, overwrite: bool) -> Iterat
         except BaseException:
             if not resume:
                 weight_files.restore(path, _made_by_a_run)
+            if is_new and {file.name for file in path.iterdir()} <= {".lock", "recipe.toml"}:
+                shutil.rmtree(path, ignore_errors=True)
             raise
         weight_files.discard(path)
 

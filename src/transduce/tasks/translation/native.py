@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,14 +39,17 @@ class InTorch:
         self._recipe, self._run = recipe, run
         self._precision, self._threads = precision, threads
         self._loaded: tuple[EncoderDecoder, EncoderDecoderSearch] | None = None
+        self._loading = threading.Lock()  # of a server: its queue and a thread beside it
 
     def network(self) -> EncoderDecoder:
         """The model."""
-        return self._load("this call")[0]
+        with self._loading:
+            return self._load("this call")[0]
 
     def steps(self, feature: str) -> EncoderDecoderSearch:
         """The search.  feature: that needs it, for the SettingError without PyTorch."""
-        return self._load(feature)[1]
+        with self._loading:
+            return self._load(feature)[1]
 
     def _load(self, feature: str) -> tuple[EncoderDecoder, EncoderDecoderSearch]:
         if self._loaded is None:
