@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from transduce.bulk.plan import BulkPlan, Shard, TranslatorSpec
-from transduce.bulk.workers import DEATHS, Report, _Pool
+from transduce.bulk.workers import DEATHS, Report, _connected, _Pool
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError, RunError
 from transduce.training.log import ProgressCounter
@@ -101,3 +101,21 @@ def test_a_model_that_kills_each_worker_is_named() -> None:
         ProgressCounter("shards", 3) as shown,
     ):
         pool(["a", "b"], outcome).work(shown)
+
+
+@pytest.mark.parametrize(
+    ("address", "remedy"),
+    [("local", "run it again when this machine is less busy"), ("first:6379", "needs RAY_AUTH_")],
+)
+def test_a_start_that_fails_names_a_remedy(
+    address: str, remedy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def init(*_: object, **__: object) -> None:
+        raise Exception("The current node timed out during startup.")
+
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+    ray = types.SimpleNamespace(init=init, shutdown=lambda: None)
+    with pytest.raises(RunError, match=remedy) as caught, _connected(ray):
+        pass
+    assert "timed out during startup" in str(caught.value)

@@ -343,7 +343,9 @@ def _connected(ray: Any) -> Iterator[None]:
         # Ray raises bare exceptions where a machine is too busy for it to start in time.
         ray.shutdown()  # for everything started so far
         message = f"cannot start or reach Ray ({ADDRESS}={address}): {first_line(error)}"
-        if address != "local" and os.environ.get(TOKENS, "").lower() != "token":
+        if address == "local":
+            message += "; run it again when this machine is less busy, or without --ray"
+        elif os.environ.get(TOKENS, "").lower() != "token":
             message += (
                 f"; a cluster that asks for a token needs {TOKENS}=token here and on each machine, "
                 "with the first machine's ~/.ray/auth_token (docs/scaling.md)"
