@@ -46,6 +46,19 @@ class TestSteps:
         assert outcome.best_step == 50 * (1 + losses.index(min(losses)))
         assert equal(weights(tmp_path), weights_of(task.model))  # the best ones are loaded
 
+    def test_takes_denormals_for_zeros_until_the_end(self, tmp_path: Path) -> None:
+        def product() -> float:
+            return (torch.full((64,), 1e-30) * torch.full((64,), 1e-10)).max().item()
+
+        if not torch.set_flush_denormal(True):
+            pytest.skip("PyTorch cannot do so on this processor")
+        torch.set_flush_denormal(False)
+        task, products = Sums(), []
+        task.model.register_forward_pre_hook(lambda *_: products.append(product()))
+        run(tmp_path, task, steps=3)
+        assert products and not any(products)
+        assert product() > 0
+
     def test_accumulation_adds_up_to_the_whole_batch(self, tmp_path: Path) -> None:
         data = write_tsv(tmp_path / "a.tsv", reversal_pairs(60))
         task = tiny_task(data, tmp_path / "task", "training.batch_tokens=64")
