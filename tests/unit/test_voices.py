@@ -14,7 +14,7 @@ from transduce.interop.new_language import NewLanguage
 from transduce.runs.importing import import_run
 from transduce.serve.dialects.openai_audio import FORMS, encoded_audio
 from transduce.speech.audio import read_audio
-from transduce.speech.voices import Voice
+from transduce.speech.voices import KokoroVoice, Voice
 
 onnx = pytest.importorskip("onnx", reason="the extra onnx is not installed")
 pytest.importorskip("onnxruntime", reason="the extra voices is not installed")
@@ -126,3 +126,77 @@ def test_speakers_and_mistakes(tmp_path: Path) -> None:
         with pytest.raises(DataError, match="no description of a Piper voice"):
             import_run(tmp_path / "en.onnx", tmp_path / "other")
     assert not (tmp_path / "other").exists()
+
+
+LETTERS = [*"$;:,.!? AIOQWY", *"abdfhijklmnopstuvwzðŋɑɔəɛɜɡɪɹɾʃʊʌʒθʤʧᵊˈˌ"]
+
+
+def kokoro_file(directory: Path) -> Path:
+    """Graph that gives each id, divided by a thousand and the speed, plus the style."""
+    helper, kinds = onnx.helper, onnx.TensorProto
+    inputs = [
+        helper.make_tensor_value_info("input_ids", kinds.INT64, [1, "n"]),
+        helper.make_tensor_value_info("style", kinds.FLOAT, [1, 256]),
+        helper.make_tensor_value_info("speed", kinds.FLOAT, [1]),
+    ]
+    constants = [
+        helper.make_tensor("thousand", kinds.FLOAT, [], [1000.0]),
+        helper.make_tensor("first", kinds.INT64, [1], [0]),
+    ]
+    nodes = [
+        helper.make_node("Cast", ["input_ids"], ["ids"], to=kinds.FLOAT),
+        helper.make_node("Div", ["ids", "thousand"], ["levels"]),
+        helper.make_node("Div", ["levels", "speed"], ["scaled"]),
+        helper.make_node("Gather", ["style", "first"], ["level"], axis=1),
+        helper.make_node("Add", ["scaled", "level"], ["audio"]),
+    ]
+    outputs = [helper.make_tensor_value_info("audio", kinds.FLOAT, [1, "t"])]
+    graph = helper.make_graph(nodes, "kokoro", inputs, outputs, constants)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    onnx.save(model, directory / "kokoro.onnx")
+    vocabulary = {"vocab": {letter: i for i, letter in enumerate(LETTERS)}}
+    (directory / "vocab.json").write_text(json.dumps(vocabulary), encoding="utf-8")
+    styles = np.arange(40, dtype=np.float32)[:, None, None].repeat(256, 2) / 100
+    np.savez(directory / "voices.npz", af_one=styles, jf_two=-styles)
+    return directory / "kokoro.onnx"
+
+
+@pytest.mark.system
+def test_a_kokoro_speaks_by_its_phones_and_the_style_of_their_number(tmp_path: Path) -> None:
+    run = transduce.load(import_run(kokoro_file(tmp_path), tmp_path / "voice"), "cpu")
+    assert isinstance(run.predictor, KokoroVoice)
+    assert run.predictor.facts()["speakers"] == ["af_one", "jf_two"]
+    speech = run.speak("Judge Joe.")
+    assert speech.rate == 24_000
+    n = len(speech.samples) - 2  # without the borders
+    levels = 1000 * (speech.samples - (n - 1) / 100)
+    spoken = "".join(LETTERS[round(float(level))] for level in levels[1:-1])
+    assert spoken.replace("ˈ", "").replace("ˌ", "") == "ʤʌʤ ʤO."
+    slow, fast = run.speak("a"), run.speak("a", speed=2)
+    assert fast.samples[1] < slow.samples[1]
+    with pytest.raises(InputError, match="cannot say '漢'"):
+        run.speak("漢", speaker="jf_two")
+    assert run.speak("か", speaker="jf_two").samples[-1] < 0 < slow.samples[1]
+    assert len(run.speak("3").samples) == len(run.speak("three").samples)
+    german = import_run(kokoro_file(tmp_path), tmp_path / "de", overrides=["text.language=de"])
+    run = transduce.load(german, "cpu")
+    assert len(run.speak("3 Worte.").samples) == len(run.speak("drei Worte.").samples)
+
+
+def test_tables_of_a_kokoro_that_are_no_tables(tmp_path: Path) -> None:
+    source = kokoro_file(tmp_path)
+    (tmp_path / "vocab.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(DataError, match="no tables of a Kokoro voice"):
+        import_run(source, tmp_path / "voice")
+    kokoro_file(tmp_path)
+    for content, message in ((b"PK", "no tables"), (b"", "no tables")):
+        (tmp_path / "voices.npz").write_bytes(content)
+        with pytest.raises(DataError, match=message):
+            import_run(source, tmp_path / "voice")
+    np.savez(tmp_path / "voices.npz", a=np.zeros((3, 2)))
+    with pytest.raises(DataError, match="not of the shape"):
+        import_run(source, tmp_path / "voice")
+    (tmp_path / "voices.npz").unlink()
+    with pytest.raises(DataError, match=r"0 files .npz or .bin"):
+        import_run(source, tmp_path / "voice")
+    assert not (tmp_path / "voice").exists()

@@ -119,7 +119,7 @@ def _import_voice(source: Path, path: Path, overrides: Iterable[str]) -> Path:
         write_weights(aside / "weights.safetensors", {})  # of PyTorch: none
         for name, content in files.items():
             (aside / name).write_bytes(content)
-        write_text(aside / "README.md", f"# {path.name}\n\nA voice of Piper, from {source.name}.\n")
+        write_text(aside / "README.md", f"# {path.name}\n\nA voice, from {source.name}.\n")
         _check_whole(recipe, aside, source)
         _put(aside, path, recipe)
     return path

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from transduce.data.batches import RowBatch, TokenBatches
 from transduce.errors import DataError, SettingError, printable_name
+from transduce.interop.voice import STYLES
 from transduce.sequence import Padded
 from transduce.settings.sections import to_dict
 from transduce.speech import monotonic
@@ -38,7 +39,7 @@ from transduce.speech.synthesis_models import (
     scores_of,
 )
 from transduce.speech.synthesiser import Synthesiser, SynthesisRecipe, free_scores
-from transduce.speech.voices import Voice
+from transduce.speech.voices import KokoroVoice, Voice
 from transduce.support.work import available_cores
 from transduce.tasks.labels import load_labels
 from transduce.tasks.recipe import Split, warn_of_few
@@ -373,7 +374,7 @@ def load_synthesis(recipe: SynthesisRecipe, run: Path, device: str) -> Synthesis
     recipe: of the run.  device: name, such as "cpu".
     """
     if isinstance(recipe.model, VoiceConfig):
-        return Voice(recipe, run)
+        return (KokoroVoice if (run / STYLES).exists() else Voice)(recipe, run)
     tokenizer, cache = tokenizer_of(run), cache_of(run)
     normalisation = load_normalisation(recipe.audio, run)
     pronouncer = load_pronouncer(recipe.text.pronounce, device)

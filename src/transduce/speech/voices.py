@@ -1,14 +1,18 @@
-"""Voices of Piper, VITS in ONNX, behind the calls of speech synthesis; imported from their files.
+"""Voices of Piper (VITS) and Kokoro in ONNX, behind the calls of speech synthesis; imported from
+their files.
 
-espeak-ng, a program, writes the phones, and ONNX Runtime computes the samples (Kim et al. 2021).
+espeak-ng, a program, writes the phones, and ONNX Runtime computes the samples (Kim et al. 2021, Li
+et al. 2023).
 """
 
 import copy
 import functools
+import itertools
 import json
 import re
 import shutil
 import subprocess
+import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +23,7 @@ from torch import nn
 
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError, InputError, RunError, SettingError, extra_module
-from transduce.interop.voice import BEGIN, BETWEEN, CONFIG, END, WEIGHTS
+from transduce.interop.voice import BEGIN, BETWEEN, CONFIG, END, STYLES, UNREADABLE, WEIGHTS
 from transduce.speech.features import Mel
 from transduce.speech.reading import checked_letters, read_out
 from transduce.speech.spoken import SeveralVoices, Speech, blocks_of, joined_speech
@@ -48,6 +52,37 @@ SCRIPTS = {
     "MALAYALAM": ("ml",),
 }
 """Languages whose letters are not Latin; these read Latin letters too."""
+KANA = ("HIRAGANA", "KATAKANA")
+MOST_PHONES = 510
+KOKORO_LANGUAGES = {
+    "a": "en-us",
+    "b": "en-gb",
+    "e": "es",
+    "f": "fr-fr",
+    "h": "hi",
+    "i": "it",
+    "j": "ja",
+    "p": "pt-br",
+    "z": "cmn",
+}
+"""By the first letter of a speaker's name."""
+JOINED = {"dʒ": "ʤ", "tʃ": "ʧ", "ts": "ʦ", "dz": "ʣ", "tɕ": "ʨ", "dʑ": "ʥ"}
+ENGLISH = {
+    "eɪ": "A",
+    "aɪ": "I",
+    "aʊ": "W",
+    "ɔɪ": "Y",
+    "oʊ": "O",
+    "əʊ": "Q",
+    "ɜː": "ɜɹ",
+    "ɚ": "əɹ",
+    "ɐ": "ə",
+    "əl": "ᵊl",
+    "r": "ɹ",
+    "e": "A",
+    "ː": "",
+}
+"""Kokoro's letters for the diphthongs of espeak-ng, in the order of their replacement."""
 
 
 class Voice(OnDevice, SeveralVoices):
@@ -95,8 +130,10 @@ class Voice(OnDevice, SeveralVoices):
         """Speech of each text, lazily; as of `Synthesiser.speak`."""
         for i, text in enumerate(texts):
             number = self.checked_number(speakers[i] if speakers else "", first + i)
-            words = read_out(text, self.recipe.text.language)
-            plain = checked_letters(words, self._knows, first + i, self.recipe.text.language)
+            language = self.language_of(number)
+            words = read_out(text, language)
+            known = functools.partial(self._knows, language)
+            plain = checked_letters(words, known, first + i, language)
             blocks = [self._said(block, number, first + i) for block in blocks_of(plain)]
             yield joined_speech(blocks) if blocks else self._speech(np.zeros(0, np.float32))
 
@@ -109,25 +146,32 @@ class Voice(OnDevice, SeveralVoices):
             other.speaker = self.speakers[self.number_of(speaker)] if self.speakers else ""
         return other
 
-    def _knows(self, letter: str) -> bool:
-        language, script = self._config["espeak"]["voice"].split("-")[0], script_of(letter)
-        return letter.isascii() or script == "LATIN" or language in SCRIPTS.get(script, ())
+    def language_of(self, speaker: int) -> str:
+        """Code of the language that a speaker reads, as espeak-ng has it."""
+        voice: str = self._config["espeak"]["voice"]
+        return voice
 
-    def phones(self, text: str) -> list[str]:
+    def _knows(self, language: str, letter: str) -> bool:
+        script, code = script_of(letter), language.split("-")[0]
+        if code == "ja" and script == "CJK":  # espeak-ng reads none of the others
+            return unicodedata.name(letter).startswith(KANA)
+        return letter.isascii() or script == "LATIN" or code in SCRIPTS.get(script, ())
+
+    def phones(self, text: str, language: str) -> list[str]:
         """Phones of a text, with its punctuation."""
         symbols: list[str] = []
         clauses = CLAUSES.split(text)
         for words, sign in zip(clauses[::2], [*clauses[1::2], ""], strict=True):
             if words.strip():
                 gap = " " if symbols else ""
-                symbols += gap + phones_of(words.strip(), self._config["espeak"]["voice"])
+                symbols += gap + phones_of(words.strip(), language)
             symbols += sign
         return symbols
 
     def _said(self, text: str, speaker: int, number: int) -> Speech:
         known: dict[str, list[int]] = self._config["phoneme_id_map"]
         ids = [*known[BEGIN], *known[BETWEEN]]
-        for symbol in filter(known.__contains__, self.phones(text)):
+        for symbol in filter(known.__contains__, self.phones(text, self.language_of(speaker))):
             ids += [*known[symbol], *known[BETWEEN]]
         if len(ids) <= 2:
             raise InputError(number, f"the voice has no sound for {text[:40]!r}")
@@ -160,6 +204,49 @@ class Voice(OnDevice, SeveralVoices):
         """Phones, rate and speakers."""
         phones = {"phones": len(self._config["phoneme_id_map"]), "rate": self.features.rate}
         return phones | ({"speakers": list(self.speakers)} if self.speakers else {})
+
+
+class KokoroVoice(Voice):
+    """An imported Kokoro: phones in one sequence, and a style by their number."""
+
+    def __init__(self, recipe: SynthesisRecipe, run: Path) -> None:
+        """As `Voice`; a blank text.language is that of each speaker, by the name's first letter."""
+        super().__init__(recipe, run)
+        try:
+            with np.load(run / STYLES) as archive:
+                self._styles = [archive[name] for name in self.speakers]
+        except UNREADABLE as error:
+            raise RunError(f"{run} has no styles that can be read: {error}") from None
+
+    def language_of(self, speaker: int) -> str:
+        """The recipe's, or the one that the speaker's name begins with."""
+        code = self.recipe.text.language or KOKORO_LANGUAGES.get(self.speakers[speaker][:1], "")
+        return "en-us" if code in ("", "en") else code
+
+    def phones(self, text: str, language: str) -> list[str]:
+        """Phones of a text, with its punctuation, as Kokoro has learnt them."""
+        spelt = "".join(super().phones(text, language))
+        tables = [JOINED, ENGLISH if language[:2] == "en" else {}]
+        for symbols, symbol in itertools.chain(*(table.items() for table in tables)):
+            spelt = spelt.replace(symbols, symbol)
+        return list(spelt)
+
+    def _said(self, text: str, speaker: int, number: int) -> Speech:
+        known: dict[str, list[int]] = self._config["phoneme_id_map"]
+        phones = self.phones(text, self.language_of(speaker))
+        ids = [i for symbol in filter(known.__contains__, phones) for i in known[symbol]]
+        if not ids:
+            raise InputError(number, f"the voice has no sound for {text[:40]!r}")
+        if len(ids) > MOST_PHONES:
+            raise InputError(number, f"{text[:40]!r}… has too many sounds; divide it by full stops")
+        style = self._styles[speaker]
+        inputs = {
+            self._session.get_inputs()[0].name: np.array([[0, *ids, 0]], np.int64),
+            "style": style[min(len(ids), len(style)) - 1],
+            "speed": np.array([self.speed], np.float32),
+        }
+        samples = self._session.run(None, inputs)[0]
+        return self._speech(np.clip(samples.reshape(-1), -1, 1).astype(np.float32))
 
 
 @functools.lru_cache(maxsize=4096)
