@@ -152,6 +152,8 @@ def test_a_document_is_fetched_once() -> None:
     assert document.status == "done"
     with pytest.raises(RequestError, match="no such document"):
         kept.take(document.identity, "x")
+    asked = kept.get(document.identity, document.key)
+    assert (asked.status, asked.content, asked.left) == ("done", b"", document.left)
     fetched = kept.take(document.identity, document.key)
     assert (fetched.name, fetched.content) == ("a.txt", b"ABC")
     assert fetched.left == [{"index": 0, "reason": "line 1: no"}]

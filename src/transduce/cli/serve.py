@@ -81,9 +81,9 @@ def serve(
         raise SettingError("--language-model needs a run of speech recognition or translation")
 
     if settings.speakers is not None:
-        from transduce.speech.speakers import SpeakerEncoder
+        from transduce.serve.worker import speakers_by
 
-        SpeakerEncoder(settings.speakers)  # raises here, before a request does
+        speakers_by(settings.speakers)  # raises here, before a request does
     if settings.workers > 1 and machine.threads is None:
         share = max(1, available_cores() // settings.workers)
         machine = dataclasses.replace(machine, threads=share)

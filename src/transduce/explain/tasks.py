@@ -112,16 +112,29 @@ def live_recommendation(recommender: Any, name: str) -> LiveModel:
 def live_text_encoder(predictor: Any, name: str) -> LiveModel:
     """The model of a classifier, an embedder or a filler of masks.  As `live_translation`."""
     recipe = predictor.recipe
+    return live_encoder(
+        predictor,
+        name,
+        [predictor.tokenizer],
+        pooler_activation=recipe.model.pooler_activation,
+        max_length=recipe.text.max_length,
+    )
+
+
+def live_encoder(
+    predictor: Any, name: str, tokenizers: Sequence[Tokenizer], **facts: Any
+) -> LiveModel:
+    """The model of an encoder of texts or images.  tokenizers, facts: as of `live_model`."""
+    recipe = predictor.recipe
     return live_model(
         predictor,
         name,
         ("encoder",),
-        [predictor.tokenizer],
+        tokenizers,
         labels=list(getattr(predictor, "labels", ())),
         pooling=recipe.model.pooling,
-        pooler_activation=recipe.model.pooler_activation,
         normalize=getattr(getattr(recipe, "evaluation", None), "normalize", False),
-        max_length=recipe.text.max_length,
+        **facts,
     )
 
 

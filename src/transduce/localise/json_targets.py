@@ -10,7 +10,7 @@ from transduce.localise.document import Edit, Reading, Span
 from transduce.localise.json_formats import JsonNode, read_tree
 
 
-class _Layout:
+class Layout:
     """Text of a file with its root, and the indent of a level."""
 
     def __init__(self, text: str) -> None:
@@ -25,7 +25,7 @@ class _Layout:
         return line[: len(line) - len(line.lstrip())]
 
 
-def held_otherwise(new: str, old: str) -> list[Span]:
+def held_otherwise(new: Layout, old: Layout) -> list[Span]:
     """Places of a JSON file for which an older one holds something else than a text: an array for a
     string, a number."""
 
@@ -37,7 +37,7 @@ def held_otherwise(new: str, old: str) -> list[Span]:
         elif not _is_gap(older) and (newer.kind != older.kind or not _is_text(older)):
             yield from _texts(newer)
 
-    return [*held(read_tree(new, Reading()), read_tree(old, Reading()))]
+    return [*held(new.root, old.root)]
 
 
 def _texts(node: JsonNode) -> Iterator[Span]:
@@ -56,22 +56,21 @@ def _is_gap(node: JsonNode) -> bool:
     return node.kind == "n" or node.raw == '""'
 
 
-def inserted_members(new: str, old: str, lacking: Iterable[Span]) -> Iterator[Edit]:
+def inserted_members(new: Layout, old: Layout, lacking: Iterable[Span]) -> Iterator[Edit]:
     """Edits of an older JSON file that add the members of a newer one that have some texts, each
     behind the one before it.
 
     lacking: places of these texts.
     """
     starts = sorted(span.start for span in lacking)
-    layouts = _Layout(new), _Layout(old)
-    if not layouts[1].root.members:
-        yield Edit(layouts[1].root.span, new[slice(*layouts[0].root.span)])
+    if not old.root.members:
+        yield Edit(old.root.span, new.text[slice(*new.root.span)])
     else:
-        yield from _inserted(*layouts, layouts[0].root, layouts[1].root, starts)
+        yield from _inserted(new, old, new.root, old.root, starts)
 
 
 def _inserted(
-    new: _Layout, old: _Layout, newer: JsonNode, older: JsonNode, starts: Sequence[int]
+    new: Layout, old: Layout, newer: JsonNode, older: JsonNode, starts: Sequence[int]
 ) -> Iterator[Edit]:
     """`inserted_members` of two objects or arrays.
 
@@ -113,7 +112,7 @@ def _inserted(
             yield Edit(inside, f"{blank if closing else ''}{f',{blank}'.join(texts)}{closing}")
 
 
-def _blanks(layout: _Layout, parent: JsonNode) -> tuple[str, str]:
+def _blanks(layout: Layout, parent: JsonNode) -> tuple[str, str]:
     """White space between the members of a part, and the colon between a name and its value."""
     nodes = [*parent.members.values()]
     first = nodes[0] if nodes else next(iter(layout.root.members.values()))
@@ -126,7 +125,7 @@ def _blanks(layout: _Layout, parent: JsonNode) -> tuple[str, str]:
     return " " if colon[-1:].isspace() else "", colon
 
 
-def _laid_out(new: _Layout, old: _Layout, node: JsonNode, blank: str) -> str:
+def _laid_out(new: Layout, old: Layout, node: JsonNode, blank: str) -> str:
     """The value of a node of a newer file, in the layout of the older one."""
     raw = new.text[slice(*node.span)]
     if "\n" not in blank:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from transduce.errors import DataError, SettingError
 from transduce.localise.document import Document, Edit, Span, spliced
-from transduce.localise.json_targets import held_otherwise, inserted_members
+from transduce.localise.json_targets import Layout, held_otherwise, inserted_members
 from transduce.localise.lock import Lock, Version, unit_names
 from transduce.localise.target_lines import inserted_lines
 from transduce.localise.units import REPEATED, digest
@@ -105,12 +105,13 @@ def merged_target(new: Version, old: Version, parse: Parse) -> bytes | None:
     its members; None where such is not read again with the texts of both."""
     raw = {name: old.raw(unit) for name, unit in zip(old.names, old.units, strict=True)}
     decoded, newer = old.document.decoded, new.document.decoded
-    held = _held_otherwise(newer.text, old)
+    layouts = (Layout(newer.text), Layout(decoded.text)) if _is_object(decoded.text) else None
+    held = set(held_otherwise(*layouts)) if layouts and _is_object(newer.text) else set()
     units = {n: u for n, u in zip(new.names, new.units, strict=True) if u.spans[0] not in held}
     expected = raw | {name: new.raw(unit) for name, unit in units.items()}
-    if _is_object(decoded.text):
+    if layouts:
         lacking = (unit.spans[0] for name, unit in units.items() if name not in raw)
-        edits = [*inserted_members(newer.text, decoded.text, lacking)]
+        edits = [*inserted_members(*layouts, lacking)]
     else:
         try:
             edits = [*inserted_lines(new, old)]
@@ -135,7 +136,9 @@ def merged_target(new: Version, old: Version, parse: Parse) -> bytes | None:
 def _held_otherwise(text: str, old: Version) -> Container[Span]:
     """Places of a newer text of JSON for which an older version holds no text."""
     older = old.document.decoded.text
-    return set(held_otherwise(text, older)) if _is_object(older) and _is_object(text) else ()
+    if not (_is_object(older) and _is_object(text)):
+        return ()
+    return set(held_otherwise(Layout(text), Layout(older)))
 
 
 def _is_object(text: str) -> bool:

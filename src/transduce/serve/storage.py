@@ -106,7 +106,12 @@ class Documents:
                     document.error = "the translation was interrupted; send the document again"
 
     def get(self, identity: str, key: str) -> BackgroundDocument:
-        """A document.  Raises RequestError 404."""
+        """A document, without the bytes of its translation, which other processes need not copy.
+        Raises RequestError 404."""
+        document = self._known(identity, key)
+        return dataclasses.replace(document, content=document.content and b"")
+
+    def _known(self, identity: str, key: str) -> BackgroundDocument:
         with self._lock:
             self._drop_old()
             document = self._all.get(identity)
@@ -120,7 +125,7 @@ class Documents:
         Raises RequestError: 503 while it is not translated, 400 where it cannot be.
         """
         with self._lock:
-            document = self.get(identity, key)
+            document = self._known(identity, key)
             if document.error:
                 raise RequestError(400, document.error, "document")
             if document.content is None:

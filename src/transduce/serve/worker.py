@@ -54,7 +54,7 @@ class ToTranscribe(NamedTuple):
 
 
 @functools.cache
-def _speakers(encoder: Path) -> Speakers:
+def speakers_by(encoder: Path) -> Speakers:
     """Speakers of a number to be found, by an encoder that is loaded once."""
     from transduce.speech.speakers import SpeakerEncoder, Speakers
 
@@ -179,7 +179,7 @@ class Worker:
 
     def _transcriber(self, recording: ToTranscribe, options: DecodingOptions | None) -> Transcriber:
         _, task, language, text, words, _, encoder = recording
-        speakers = None if encoder is None else _speakers(encoder)
+        speakers = None if encoder is None else speakers_by(encoder)
         recipe = self.run.recipe
         prompt = getattr(recipe, "prompt", None)
         if prompt is not None:

@@ -20,7 +20,7 @@ from transduce.explain.recorded_pass import (
     label_layers,
 )
 from transduce.explain.report import png_of
-from transduce.explain.tasks import live_model
+from transduce.explain.tasks import live_encoder
 from transduce.nn.heads.label import LabelHead
 from transduce.text import token_names
 from transduce.vision.captioning import Captioner
@@ -47,16 +47,8 @@ def live_image_encoder(predictor: ImageClassifier | ImageEmbedder, name: str) ->
             f"a live page has images of at most {LIVE_SIDE} pixels, and image.size is "
             f"{image.size}; leave out --live"
         )
-    return live_model(
-        predictor,
-        name,
-        ("encoder",),
-        (),
-        labels=list(getattr(predictor, "labels", ())),
-        pooling=config.pooling,
-        normalize=getattr(getattr(recipe, "evaluation", None), "normalize", False),
-        image=image.of_each_channel(),
-        patch_size=config.patch_size,
+    return live_encoder(
+        predictor, name, (), image=image.of_each_channel(), patch_size=config.patch_size
     )
 
 
