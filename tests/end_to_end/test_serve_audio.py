@@ -12,7 +12,7 @@ import pytest
 
 from helpers.served import Served, library, served
 from transduce import load
-from transduce.errors import CancelledError
+from transduce.errors import CancelledError, SettingError
 from transduce.serve.calls import RequestError
 from transduce.serve.service import Service
 from transduce.serve.settings import ServeSettings
@@ -244,3 +244,15 @@ def test_an_encoder_is_needed(client: Any, recording: bytes) -> None:
         client.audio.transcriptions.create(
             file=("a.flac", recording), model="tunes-run", response_format="diarized_json"
         )
+
+
+def test_a_recording_beyond_the_limit_names_the_remedies(run: Path) -> None:
+    with served(run, "--max-recording", 1) as server:
+        client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="x", max_retries=0)
+        file = ("a.wav", bytes(2_100_000))
+        with pytest.raises(openai.APIStatusError, match=r"as MP3.*--max-rec") as error:
+            client.audio.transcriptions.create(file=file, model="whisper-1")
+    assert error.value.status_code == 413 and "may have 1 MB" in str(error.value)
+    for megabytes in (0, 191):
+        with pytest.raises(SettingError, match="give 1 to 190 megabytes"):
+            ServeSettings(max_recording=megabytes)

@@ -14,7 +14,7 @@ from helpers.event_loop import BLOCKED
 from helpers.hostile_requests import FORM, JSON, MULTIPART
 from helpers.served import Served, served
 from helpers.served_runs import dialogue_run, embedding_run, label_run
-from transduce.serve.settings import AUDIO_BYTES, FILE_BYTES, ServeSettings
+from transduce.serve.settings import FILE_BYTES, ServeSettings
 
 MOST = ServeSettings().max_body_bytes - 1000
 CHARACTERS = ServeSettings().max_chars - 100
@@ -174,7 +174,9 @@ LARGE = {
         "/translate_file", lambda: FILE + b"\r" * (FILE_BYTES - 900), MULTIPART
     ),
     "returns in a recording": Large(
-        "/v1/audio/transcriptions", lambda: FILE + b"\r\n-" * ((AUDIO_BYTES - 900) // 3), MULTIPART
+        "/v1/audio/transcriptions",
+        lambda: FILE + b"\r\n-" * ((ServeSettings().max_audio_bytes - 900) // 3),
+        MULTIPART,
     ),
     "texts of detection": Large("/detect", as_json(q=["ab äö " * 3] * 1000)),
     "cookies": Large("/translate", as_json(q="a", **PAIR), JSON, {"Cookie": "a=b; " * 40_000}),

@@ -158,7 +158,13 @@ def _counted(
         if endpoint.public:
             return await endpoint.handler(request, Fields({}))
         await service.loaded_all()
-        fields = await read_fields(request, service, dialect.key_field, endpoint.max_bytes)
+        try:
+            fields = await read_fields(request, service, dialect.key_field, endpoint.max_bytes)
+        except RequestError as error:
+            if error.status != 413 or not endpoint.too_large:
+                raise
+            message = f"{error.message}; {endpoint.too_large}"
+            raise RequestError(error.status, message, error.kind) from None
         response = await endpoint.handler(request, fields)
         if ignored := fields.ignored():
             response.headers[IGNORED] = ", ".join(ignored)

@@ -11,8 +11,8 @@ BYTES_PER_CHARACTER = 12
 """Maximum bytes of a character: two JSON escapes, or four percent escapes in a URL."""
 FILE_BYTES = FORM_BYTES + 2_000_000
 """Bytes of a request with a file to translate."""
-AUDIO_BYTES = FORM_BYTES + 25_000_000
-"""Bytes of a request with a recording to transcribe."""
+MEGABYTE, MOST_MEGABYTES = 1_000_000, 190
+"""Unit and greatest value of `max_recording`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +58,9 @@ class ServeSettings:
     """Alternative translations per text."""
     max_waiting: int = 2000
     """Sentences that may wait for a run; beyond, requests are refused with status 429."""
+    max_recording: int = 25
+    """Megabytes of a recording to transcribe, at most 190. An hour has 14 as MP3 of 32 kbit/s, 115
+    as WAV."""
     timeout: float = 120.0
     """Seconds for a request."""
 
@@ -68,6 +71,8 @@ class ServeSettings:
                 raise SettingError(f"--{name.replace('_', '-')}: give at least 1")
         if not 0 <= self.max_alternatives <= 15:
             raise SettingError("--max-alternatives: give a number from 0 to 15")
+        if not 1 <= self.max_recording <= MOST_MEGABYTES:
+            raise SettingError(f"--max-recording: give 1 to {MOST_MEGABYTES} megabytes")
         if not self.timeout > 0:
             raise SettingError("--timeout: give more than 0 seconds")
         if self.url_prefix and (not self.url_prefix.startswith("/") or self.url_prefix[-1] == "/"):
@@ -79,6 +84,11 @@ class ServeSettings:
     def max_body_bytes(self) -> int:
         """Bytes of a request body without files."""
         return FORM_BYTES + BYTES_PER_CHARACTER * self.max_chars
+
+    @property
+    def max_audio_bytes(self) -> int:
+        """Bytes of a request with a recording to transcribe."""
+        return FORM_BYTES + MEGABYTE * self.max_recording
 
     @property
     def max_head_bytes(self) -> int:

@@ -44,6 +44,8 @@ class Endpoint:
     """True where it changes what the server keeps beyond the answer."""
     max_bytes: int = 0
     """Bytes of a request body; 0 for `ServeSettings.max_body_bytes`."""
+    too_large: str = ""
+    """Remedy for a body beyond it."""
     error_page: Callable[[RequestError], Response] | None = None
     """Answer to an error, in place of the dialect's."""
 

@@ -22,7 +22,6 @@ from transduce.serve.dialects.openai_requests import choose_model, error
 from transduce.serve.queue import check_answers
 from transduce.serve.requests import Fields
 from transduce.serve.service import Service
-from transduce.serve.settings import AUDIO_BYTES
 from transduce.serve.worker import AUDIO, ToTranscribe
 from transduce.text.scripts import joined_lines
 
@@ -133,13 +132,17 @@ class Transcriptions:
             "stream": "true for server-sent events",
         }
         spoken = {"language": "code of the spoken language, for Whisper models", **fields}
-        path = "/v1/audio"
-        return [
-            Endpoint(
-                f"{path}/transcriptions", self.transcribe, POST, spoken, max_bytes=AUDIO_BYTES
-            ),
-            Endpoint(f"{path}/translations", self.translate, POST, fields, max_bytes=AUDIO_BYTES),
+        path, settings = "/v1/audio", self._service.settings
+        remedy = (
+            f"a recording may have {settings.max_recording} MB: send it as MP3, Opus or FLAC, or "
+            "start the server with a greater --max-recording"
+        )
+        endpoints = [
+            Endpoint(f"{path}/transcriptions", self.transcribe, POST, spoken),
+            Endpoint(f"{path}/translations", self.translate, POST, fields),
         ]
+        most = settings.max_audio_bytes
+        return [replace(each, max_bytes=most, too_large=remedy) for each in endpoints]
 
     def _answer(
         self, order: TranscriptionRequest, segments: list[Segment], seconds: float

@@ -43,7 +43,6 @@ from transduce.serve.dialects.native import Native
 from transduce.serve.queue import check_answers
 from transduce.serve.requests import Fields, missing
 from transduce.serve.service import Service
-from transduce.serve.settings import AUDIO_BYTES
 from transduce.serve.translator import last_event
 from transduce.serve.worker import AUDIO
 from transduce.text.scripts import joined_lines
@@ -349,6 +348,7 @@ class Page(Dialect):
         }
         words = {"pairs*": "list of pairs: sentence, translation"}
         twice = 2 * self.service.settings.max_body_bytes  # sentences with their translations
+        most = self.service.settings.max_audio_bytes
 
         speech = {
             "file*": "sound, in a multipart form; of what is done the last 5 s suffice",
@@ -366,7 +366,10 @@ class Page(Dialect):
             post("translate", self.translate, {"q*": "text"} | pair | terms),
             post("words", self.words, words | pair),
             post("alternatives", self.alternatives, alternatives | pair | terms),
-            replace(post("speech", self.speech, speech), max_bytes=AUDIO_BYTES),
+            replace(
+                post("speech", self.speech, speech),
+                max_bytes=most,
+            ),
             replace(post("explanation", self.explanation, explanation), error_page=error_page),
         ]
 
