@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 from unittest.mock import patch
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -53,6 +53,8 @@ from transduce.training import loss
 from transduce.training.trainer import _Trainer
 
 Recipe = dict[str, Any]
+ENGINE: Literal["pytorch"] = "pytorch"
+"""Engine that decodes: the native one has none of the replacements."""
 CAP = 15.0
 """Bound of capped logits."""
 
@@ -296,7 +298,8 @@ def measured(
         began = time.process_time()
         run, outcome = transduce.train(recipe, place)
         spent = time.process_time() - began
-        scores = transduce.load(run, device="cpu").evaluate("test").scores
+        model = transduce.load(run, device="cpu", engine=ENGINE)
+        scores = model.evaluate("test").scores
     return {
         "steps": steps,
         "spent": round(spent, 1),

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -13,13 +14,15 @@ import torch.nn.functional as F
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
+import make_table
 import tricks
 
+from helpers.tiny_run import reversal_pairs
 from helpers.tiny_training import run
 from transduce.making.plan import DataFacts
 from transduce.models.config import EncoderDecoderConfig
 from transduce.models.encoder_decoder import EncoderDecoder, build_encoder_decoder
-from transduce.nn.attention import SelfAttention, StepContext
+from transduce.nn.attention import MultiHeadAttention, SelfAttention, StepContext
 from transduce.nn.stack_configs import TransformerConfig
 from transduce.recipes import parse_recipe
 from transduce.sequence import Padded
@@ -128,6 +131,24 @@ def test_value_embeddings_begin_with_none() -> None:
             torch.testing.assert_close(step[:, 0], moved[:, at], rtol=1e-4, atol=1e-5)
     assert not torch.allclose(moved, plain, rtol=1e-3)
     assert not hasattr(model().front_end, "values")
+
+
+def test_the_test_is_decoded_with_the_replacement(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(make_table, "TESTED", 20)
+    facts, paths = make_table.written_splits("spelling", reversal_pairs(100), tmp_path)
+    attend, steps = MultiHeadAttention.attend, []
+
+    def counted(self: MultiHeadAttention, query: torch.Tensor, *rest: Any) -> torch.Tensor:
+        steps.append(query.shape[2])
+        return attend(self, query, *rest)
+
+    trick = tricks.Trick(
+        replacement=lambda: patch.object(MultiHeadAttention, "attend", counted)  # type: ignore[arg-type,return-value]
+    )
+    row = tricks.measured(trick, facts, "speller", 2, paths, 1, tmp_path / "run")
+    assert row["steps"] == 2 and row["loss"] > 0 and 1 in steps  # a token each
 
 
 def test_other_work_changes_no_ratio_of_steps(
