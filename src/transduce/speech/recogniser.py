@@ -53,7 +53,7 @@ SHORTEST_LIMIT = 20
 
 SILENCE, SHORTEST_WINDOW = 2.0, 4.0
 """Seconds of silence after the sound of an open window, and of the shortest one: with less, texts
-of a second run into loops; with these, prompts have no more errors than in 30 s."""
+of a second run into loops (docs/measurements/speech.md)."""
 NOISE_LEVEL, NOISE_SECONDS = 2e-4, 20
 """Deviation and length of the faint noise that texts are compared with."""
 
