@@ -295,6 +295,21 @@ def test_words_and_no_speech(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         assert times == sorted(times)
 
 
+def test_the_faint_noise_does_not_depend_on_who_asks_first(tmp_path: Path) -> None:
+    timed(tmp_path)
+    whole = imported(tmp_path)
+    (source,) = whole.sources([spoken(2.0)])
+    options = DecodingOptions(beam_size=1)
+    (decoded,) = whole.each([source], options, 0, lambda prepared, decoded: decoded[0])
+    memories = []
+    for is_open in (False, True):
+        recogniser = dataclasses.replace(whole, is_open=is_open, faint_noise=[])
+        recogniser.gains(decoded, source)
+        (noise_source,) = recogniser.faint_noise
+        memories.append(noise_source.memory)
+    torch.testing.assert_close(*memories)
+
+
 def test_the_probability_of_no_speech(tmp_path: Path) -> None:
     reference, ids = timed(tmp_path)
     whole = imported(tmp_path)

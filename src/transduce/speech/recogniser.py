@@ -198,7 +198,8 @@ class Recogniser(FilePredictor[Source, Recognition]):
         if not self.faint_noise:
             random = np.random.default_rng(0)
             faint = NOISE_LEVEL * random.standard_normal(NOISE_SECONDS * self.recipe.audio.rate)
-            self.faint_noise[:] = self.sources([faint.astype(np.float32)])
+            recogniser = dataclasses.replace(self, is_open=False)  # for all later calls alike
+            self.faint_noise[:] = recogniser.sources([faint.astype(np.float32)])
         output = decoded.hypotheses[0]
         tokens = [token for token in output.tokens if token not in self.prompt.times]
         whole = [*tokens, EOS] if output.finished else tokens
