@@ -18,9 +18,8 @@ KOKORO_RATE, WIDTH = 24_000, 256
 """Samples a second, and width of a style."""
 BEGIN, END, BETWEEN = "^", "$", "_"
 """Marks of Piper's sequences of phones."""
-
-
 UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, BadZipFile)
+"""Errors of damaged tables and archives."""
 
 
 def read_voice(source: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
@@ -29,11 +28,10 @@ def read_voice(source: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
     source: the `.onnx` file, beside its `.onnx.json`, or beside the tables of Kokoro.  Raises
     DataError for another.
     """
-    tables = [source.with_name(name) for name in VOCABULARIES]
-    for table in tables if not source.with_name(f"{source.name}.json").exists() else ():
-        if table.exists():
-            return _read_kokoro(source, table)
     file = source.with_name(f"{source.name}.json")
+    tables = [table for name in VOCABULARIES if (table := source.with_name(name)).exists()]
+    if tables and not file.exists():
+        return _read_kokoro(source, tables[0])
     try:
         config = read_json(file)
         ids, rate = config["phoneme_id_map"], config["audio"]["sample_rate"]
@@ -60,15 +58,7 @@ def _read_kokoro(source: Path, table: Path) -> tuple[dict[str, Any], dict[str, b
         with np.load(archives[0]) as archive:
             styles = {name: archive[name].astype(np.float32) for name in sorted(archive.files)}
         shapes = {style.shape[1:] for style in styles.values()}
-    except (
-        OSError,
-        ValueError,
-        KeyError,
-        TypeError,
-        AttributeError,
-        EOFError,
-        BadZipFile,
-    ) as error:
+    except UNREADABLE as error:
         raise DataError(f"{table}, {archives[0]}: no tables of a Kokoro voice: {error!r}") from None
     if shapes != {(1, WIDTH)} or any(len(style) == 0 for style in styles.values()):
         raise DataError(f"{archives[0]}: styles are not of the shape (n, 1, {WIDTH})")

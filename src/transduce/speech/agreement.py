@@ -103,16 +103,16 @@ class AgreedWords:
         every = [plain(word) for part in words for word in part]
         known, n = [plain(word) for word in self._certain], len(self._certain)
         if is_cut and texts:
-            letters = "".join(every)
-            n = min(range(n, -1, -1), key=lambda n: edit_distance("".join(known[:n]), letters))
+            letters, counts = "".join(every), range(n, -1, -1)
+            n = min(counts, key=lambda count: edit_distance("".join(known[:count]), letters))
         certain, self._certain = self._certain[:n], self._certain[n:]
         self._before = self._before[n:] if is_cut and texts else []
         if not certain:
             yield from segments
             return
-        lengths = range(min(len(every), 2 * len(known) + 5) + 1)
+        counts = range(min(len(every), 2 * len(known) + 5) + 1)
         letters = "".join(known[:n])
-        replaced = min(lengths, key=lambda n: edit_distance(letters, "".join(every[:n])))
+        replaced = min(counts, key=lambda count: edit_distance(letters, "".join(every[:count])))
         begin = "".join(certain)
         if not texts:
             yield replace(open_piece, text=begin.strip(), partial=False)

@@ -89,9 +89,11 @@ class Transcriber:
         config = prompt_with(recogniser.recipe.prompt, language, task, prompt)
         self.recogniser = recogniser.prompted(config, timed=True)
         self.drafting = replace(recogniser.prompted(config), is_open=True)
+        self.completing = replace(self.recogniser, is_open=True)
         self.options = replace(options or recogniser.options, n_best=1)
         longest = recogniser.recipe.data.filters.max_seconds
         self.longest = max(TRANSCRIBER_SHORTEST, min(LONGEST, longest))
+        self.longest_open = min(self.longest, LONGEST_OPEN)
         self.rate = recogniser.recipe.audio.rate
         self.words = words
         self.then = then
@@ -165,15 +167,13 @@ class Transcriber:
     def transcribe_open(
         self, blocks: Iterable[Samples], cancelled: Callable[[], bool] = lambda: False
     ) -> Iterator[Segment]:
-        """Segments of a recording while it is spoken; before the end of a piece, every second,
-        partial ones with the words that are certain.  A piece that was no speech after all has
-        these as its text.
+        """Segments of a recording while it is spoken; before the end of a piece partial
+        ones with new certain words.  A piece that was no speech after all has these as its text.
 
         blocks, cancelled: as in `transcribe`.
         """
         languages, words = SpokenLanguages(self.recogniser), AgreedWords()
-        longest = min(self.longest, LONGEST_OPEN)
-        for piece in sound_pieces(blocks, self.rate, longest, every=EVERY):
+        for piece in sound_pieces(blocks, self.rate, self.longest_open, every=EVERY):
             yield from self._agreed(piece, languages, words, cancelled)
 
     def transcribe_so_far(
@@ -193,12 +193,7 @@ class Transcriber:
         words = AgreedWords(state.certain, state.before)
         languages = SpokenLanguages(self.recogniser, state.language)
         pieces, done, goes_on = pieces_so_far(
-            samples,
-            self.rate,
-            min(self.longest, LONGEST_OPEN),
-            state.done,
-            state.goes_on,
-            last,
+            samples, self.rate, self.longest_open, state.done, state.goes_on, last
         )
         segments = [s for p in pieces for s in self._agreed(p, languages, words, cancelled)]
         final = [segment for segment in segments if not segment.partial]
@@ -215,8 +210,7 @@ class Transcriber:
         partial = Segment(piece.start, piece.end, "", partial=True)
         if not piece.goes_on:
             windows = languages.cut([Window([piece], self.rate)]) if len(piece.samples) else []
-            recogniser = replace(self.recogniser, is_open=True)
-            segments = [*self._of_windows(recogniser, windows, 0, cancelled)]
+            segments = [*self._of_windows(self.completing, windows, 0, cancelled)]
             yield from words.completed(segments, partial, piece.is_cut)
         elif words.add(self._draft(piece, words.text, cancelled)):
             yield replace(partial, text=words.text)

@@ -9,6 +9,7 @@ import copy
 import functools
 import itertools
 import json
+import math
 import re
 import shutil
 import subprocess
@@ -19,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from transduce.decoding.options import DecodingOptions
@@ -53,7 +55,7 @@ SCRIPTS = {
 }
 """Languages whose letters are not Latin; these read Latin letters too."""
 KANA = ("HIRAGANA", "KATAKANA")
-MOST_PHONES = 510
+"""Beginnings of the names of letters that espeak-ng reads in Japanese."""
 KOKORO_LANGUAGES = {
     "a": "en-us",
     "b": "en-gb",
@@ -67,6 +69,7 @@ KOKORO_LANGUAGES = {
 }
 """By the first letter of a speaker's name."""
 JOINED = {"dʒ": "ʤ", "tʃ": "ʧ", "ts": "ʦ", "dz": "ʣ", "tɕ": "ʨ", "dʑ": "ʥ"}
+"""Kokoro's letters for affricates of espeak-ng."""
 ENGLISH = {
     "eɪ": "A",
     "aɪ": "I",
@@ -90,6 +93,8 @@ class Voice(OnDevice, SeveralVoices):
 
     inputs: tuple[str, ...] = ("text",)
     options: DecodingOptions | None = None
+    most_phones: float = math.inf
+    """Phones of a sequence, at most."""
 
     def __init__(self, recipe: SynthesisRecipe, run: Path) -> None:
         """Raises RunError for damaged files, SettingError without ONNX Runtime or espeak-ng."""
@@ -101,6 +106,7 @@ class Voice(OnDevice, SeveralVoices):
         options.intra_op_num_threads = torch.get_num_threads()
         try:
             self._config = json.loads((run / CONFIG).read_bytes())
+            self._phone_ids: dict[str, list[int]] = self._config["phoneme_id_map"]
             self._session = runtime.InferenceSession(
                 (run / WEIGHTS).read_bytes(), options, providers=["CPUExecutionProvider"]
             )
@@ -153,7 +159,7 @@ class Voice(OnDevice, SeveralVoices):
 
     def _knows(self, language: str, letter: str) -> bool:
         script, code = script_of(letter), language.split("-")[0]
-        if code == "ja" and script == "CJK":  # espeak-ng reads none of the others
+        if code == "ja" and script == "CJK":
             return unicodedata.name(letter).startswith(KANA)
         return letter.isascii() or script == "LATIN" or code in SCRIPTS.get(script, ())
 
@@ -169,25 +175,34 @@ class Voice(OnDevice, SeveralVoices):
         return symbols
 
     def _said(self, text: str, speaker: int, number: int) -> Speech:
-        known: dict[str, list[int]] = self._config["phoneme_id_map"]
-        ids = [*known[BEGIN], *known[BETWEEN]]
-        for symbol in filter(known.__contains__, self.phones(text, self.language_of(speaker))):
-            ids += [*known[symbol], *known[BETWEEN]]
-        if len(ids) <= 2:
+        """Speech of a part of a text; number: of the text."""
+        phones = self.phones(text, self.language_of(speaker))
+        ids = [self._phone_ids[phone] for phone in phones if phone in self._phone_ids]
+        if not ids:
             raise InputError(number, f"the voice has no sound for {text[:40]!r}")
-        ids += known[END]
+        if len(ids) > self.most_phones:
+            raise InputError(number, f"{text[:40]!r}… has too many sounds; divide it by full stops")
+        samples = self._session.run(None, self._inputs(ids, speaker))[0]
+        return self._speech(np.clip(samples.reshape(-1), -1, 1).astype(np.float32))
+
+    def _inputs(self, phones: Sequence[Sequence[int]], speaker: int) -> dict[str, NDArray[Any]]:
+        """Inputs of the graph for the ids of each phone."""
+        between = self._phone_ids[BETWEEN]
+        ids = [*self._phone_ids[BEGIN], *between]
+        for phone in phones:
+            ids += [*phone, *between]
+        ids += self._phone_ids[END]
         length = self._config.get("inference", {}).get("length_scale", 1.0) / self.speed
-        inputs = {
+        inputs: dict[str, NDArray[Any]] = {
             "input": np.array([ids], np.int64),
             "input_lengths": np.array([len(ids)], np.int64),
             "scales": np.array([0.0, length, 0.0], np.float32),  # no noise: equal texts sound alike
         }
         if self.speakers:
             inputs["sid"] = np.array([speaker], np.int64)
-        (samples,) = self._session.run(None, inputs)
-        return self._speech(np.clip(samples.reshape(-1), -1, 1).astype(np.float32))
+        return inputs
 
-    def _speech(self, samples: np.ndarray[Any, np.dtype[np.float32]]) -> Speech:
+    def _speech(self, samples: NDArray[np.float32]) -> Speech:
         frames = torch.from_numpy(self.features(samples)) if len(samples) else torch.zeros(0, 1)
         return Speech(frames, self.features, ends=(0,), speaker=self.speaker, of_vocoder=samples)
 
@@ -202,12 +217,14 @@ class Voice(OnDevice, SeveralVoices):
 
     def facts(self) -> dict[str, Any]:
         """Phones, rate and speakers."""
-        phones = {"phones": len(self._config["phoneme_id_map"]), "rate": self.features.rate}
+        phones = {"phones": len(self._phone_ids), "rate": self.features.rate}
         return phones | ({"speakers": list(self.speakers)} if self.speakers else {})
 
 
 class KokoroVoice(Voice):
     """An imported Kokoro: phones in one sequence, and a style by their number."""
+
+    most_phones = 510
 
     def __init__(self, recipe: SynthesisRecipe, run: Path) -> None:
         """As `Voice`; a blank text.language is that of each speaker, by the name's first letter."""
@@ -226,27 +243,18 @@ class KokoroVoice(Voice):
     def phones(self, text: str, language: str) -> list[str]:
         """Phones of a text, with its punctuation, as Kokoro has learnt them."""
         spelt = "".join(super().phones(text, language))
-        tables = [JOINED, ENGLISH if language[:2] == "en" else {}]
-        for symbols, symbol in itertools.chain(*(table.items() for table in tables)):
+        letters = JOINED | (ENGLISH if language[:2] == "en" else {})
+        for symbols, symbol in letters.items():
             spelt = spelt.replace(symbols, symbol)
         return list(spelt)
 
-    def _said(self, text: str, speaker: int, number: int) -> Speech:
-        known: dict[str, list[int]] = self._config["phoneme_id_map"]
-        phones = self.phones(text, self.language_of(speaker))
-        ids = [i for symbol in filter(known.__contains__, phones) for i in known[symbol]]
-        if not ids:
-            raise InputError(number, f"the voice has no sound for {text[:40]!r}")
-        if len(ids) > MOST_PHONES:
-            raise InputError(number, f"{text[:40]!r}… has too many sounds; divide it by full stops")
-        style = self._styles[speaker]
-        inputs = {
+    def _inputs(self, phones: Sequence[Sequence[int]], speaker: int) -> dict[str, NDArray[Any]]:
+        ids, style = list(itertools.chain.from_iterable(phones)), self._styles[speaker]
+        return {
             self._session.get_inputs()[0].name: np.array([[0, *ids, 0]], np.int64),
             "style": style[min(len(ids), len(style)) - 1],
             "speed": np.array([self.speed], np.float32),
         }
-        samples = self._session.run(None, inputs)[0]
-        return self._speech(np.clip(samples.reshape(-1), -1, 1).astype(np.float32))
 
 
 @functools.lru_cache(maxsize=4096)

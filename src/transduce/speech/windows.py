@@ -52,7 +52,7 @@ MARGIN = 5
 letters; with 2, the ends of sentences were cut, and with 10 more was made up in faint noise."""
 PAUSE = 50
 """Faint levels that end a piece: half a second."""
-NEW = 50
+NEW_SOUND = 50
 """Levels of sound after which an open piece is given again."""
 SHORTEST = SPAN + 4
 """Minimum number of loud levels in a piece; a click makes as many as a level has hops."""
@@ -142,7 +142,7 @@ class _Cutter:
         self._end = round(done * rate / self.hop)  # of the last piece
         self._begin = self._end if goes_on else None  # of the present piece
         self._is_given = goes_on  # the present piece, so far
-        self._given = 0  # end of its sound then
+        self._given_end = 0  # of the sound of the open piece that was given last
         self._sounded = self._end  # end of the present piece, if nothing follows
         self._faint = 0  # levels running that are above the noise, but not loud
 
@@ -167,13 +167,13 @@ class _Cutter:
 
     def so_far(self) -> Iterator[AudioPiece]:
         """The piece that has not ended, if there is one with new sound."""
-        if self._begin is not None and self._sounded - max(self._begin, self._given) >= NEW:
-            self._given = self._sounded
-            low = self._begin * self.hop
-            samples = self._samples[low - self._first * self.hop :].copy()
-            start = low / self.rate
-            self._is_given = True
-            yield AudioPiece(start, start + len(samples) / self.rate, samples, True)
+        if self._begin is None or self._sounded - max(self._begin, self._given_end) < NEW_SOUND:
+            return
+        self._is_given, self._given_end = True, self._sounded
+        low = self._begin * self.hop
+        samples = self._samples[low - self._first * self.hop :].copy()
+        start = low / self.rate
+        yield AudioPiece(start, start + len(samples) / self.rate, samples, True)
 
     def end(self) -> Iterator[AudioPiece]:
         """Remaining pieces; a recording of less than half a second is one piece, unless it is
