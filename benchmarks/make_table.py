@@ -183,16 +183,16 @@ def regrets() -> None:
     for row in measured_table()["measured"]:
         key = tuple(row[name] for name in ("kind", "set", "pairs", "seconds", "work"))
         groups.setdefault(key, {})[row["candidate"]] = row["score"]
-    lost: dict[str, dict[str, list[float]]] = {}
+    regrets_by_kind: dict[str, dict[str, list[float]]] = {}
     whole = {key: scores for key, scores in groups.items() if len(scores) > 1}
     for (kind, name, pairs, seconds, work), scores in whole.items():
         order = ranked(DataFacts(kind, pairs, 40.0, 40.0, 90), work, without=name)
         chosen = next(candidate for candidate, _ in order if candidate in scores)
         best = max(scores, key=lambda candidate: scores[candidate])
         regret = scores[best] - scores[chosen]
-        lost.setdefault(kind, {}).setdefault(name, []).append(regret)
+        regrets_by_kind.setdefault(kind, {}).setdefault(name, []).append(regret)
         print(f"{kind}, {name}, {pairs:,} pairs, {seconds} s: {chosen}; best {best}; {regret:.1f}")
-    for kind, sets in lost.items():
+    for kind, sets in regrets_by_kind.items():
         every = [regret for of_set in sets.values() for regret in of_set]
         low, high = interval_of_mean(list(sets.values()))
         print(

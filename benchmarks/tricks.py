@@ -173,12 +173,11 @@ def value_embeddings() -> Iterator[None]:
         current[:] = [unpadding.unpad(current[0])]
         return embed(self, x, at, bound, unpadding)
 
-    patches = (
+    with (
         patch.object(encoder_decoder, "initialise", initialised),
         patch.object(TextFrontEnd, "forward", looked_up),
         patch.object(_Stack, "embed", unpadded),
-    )
-    with patches[0], patches[1], patches[2]:
+    ):
         yield
 
 

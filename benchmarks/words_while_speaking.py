@@ -8,19 +8,18 @@ the word is certain.
 """
 
 import argparse
-import io
+import difflib
 import json
 import time
 import zipfile
 from pathlib import Path
 
 import numpy as np
-import soundfile
 
 import transduce
 from transduce.metrics.error_rates import edit_distance
 from transduce.speech.agreement import parts_of, plain
-from transduce.speech.audio import resampled
+from transduce.speech.audio import read_audio, resampled
 from transduce.speech.transcriber import Transcriber
 
 PROMPTS, RATE, BLOCK = 9, 8000, 1600
@@ -35,8 +34,8 @@ def recording(data: Path, pause: float, rate: int) -> tuple[np.ndarray, list[str
     random, parts = np.random.default_rng(0), []
     with zipfile.ZipFile(directory / "en.zip") as archive:
         for row in rows:
-            file = io.BytesIO(archive.read(row["audio"].split(":")[1]))
-            samples, _ = soundfile.read(file, dtype="float32")
+            member = row["audio"].split(":")[1]
+            samples = read_audio(archive.read(member), RATE, member)
             parts += [samples, 2e-4 * random.standard_normal(round(RATE * pause))]
     whole = np.concatenate(parts).astype(np.float32)
     words = [plain(word) for row in rows for word in row["text"].split()]
@@ -62,8 +61,6 @@ def spoken(transcriber: Transcriber, samples: np.ndarray) -> tuple[list[str], li
 
 def lateness(words: list[str], times: list[float], ends: list[tuple[str, float]]) -> np.ndarray:
     """Seconds from the end of each word to its time, of words that both texts have in a row."""
-    import difflib
-
     matcher = difflib.SequenceMatcher(None, words, [word for word, _ in ends], autojunk=False)
     blocks = matcher.get_matching_blocks()
     return np.array([times[a + i] - ends[b + i][1] for a, b, n in blocks for i in range(n)])
@@ -76,14 +73,14 @@ def main() -> None:
     parser.add_argument("data", type=Path)
     parser.add_argument("--precision", default="float32")
     parser.add_argument("--rounds", type=int, default=1)
-    given = parser.parse_args()
-    run = transduce.load(given.run, "cpu", given.precision, engine="native")
+    arguments = parser.parse_args()
+    run = transduce.load(arguments.run, "cpu", arguments.precision, engine="native")
     transcriber = run.transcriber(language="en")
     timed = run.transcriber(language="en", words=True)
     for pause in (1.0, 0.3):
-        samples, reference = recording(given.data, pause, transcriber.rate)
+        samples, reference = recording(arguments.data, pause, transcriber.rate)
         seconds, clock, costs = len(samples) / transcriber.rate, time.process_time, []
-        for _ in range(given.rounds):
+        for _ in range(arguments.rounds):
             start = clock()
             whole = [*transcriber.transcribe([samples])]
             middle = clock()

@@ -37,9 +37,12 @@ def found(folder: Path, *names: str) -> Path:
 
 
 def lines(path: Path, encoding: str = "utf-8") -> list[str]:
-    """The lines of a text file."""
-    text = path.read_text(encoding=encoding).replace("\r\n", "\n").removesuffix("\n")
-    return text.split("\n")
+    """The lines of a text file, compressed or not."""
+    if path.suffix == ".gz":
+        text = gzip.decompress(path.read_bytes()).decode(encoding)
+    else:
+        text = path.read_text(encoding=encoding)
+    return text.replace("\r\n", "\n").removesuffix("\n").split("\n")
 
 
 def write(path: Path, rows: Iterable[str]) -> None:
@@ -197,11 +200,11 @@ def chinese_english(folder: Path, to: Path) -> None:
 
     def train(name: str) -> list[Row]:
         paths = (found(folder, f"{name}/train.{language}.gz") for language in ("zh", "en"))
-        return list(zip(*(unpacked(path).split("\n")[:-1] for path in paths), strict=True))
+        return list(zip(*map(lines, paths), strict=True))
 
     captions, messages = train("3am-zh-en"), train("software-zh-en")
     signs = {sign for row in (*train("tatoeba-zh-en"), *captions, *messages) for sign in row[0]}
-    dictionary = unpacked(found(folder, "cedict_1_0_ts_utf-8_mdbg.txt.gz"))
+    dictionary = lines(found(folder, "cedict_1_0_ts_utf-8_mdbg.txt.gz"))
     parts = {
         "captions": [row for row in captions if len(row[0]) <= 60],
         "software": [row for row in messages if in_words(*row)],
@@ -212,11 +215,6 @@ def chinese_english(folder: Path, to: Path) -> None:
     for name, rows in parts.items():
         for column, language in enumerate(("zh", "en")):
             write(to / f"{name}.{language}.gz", (row[column] for row in rows))
-
-
-def unpacked(path: Path) -> str:
-    """The text of a compressed file."""
-    return gzip.decompress(path.read_bytes()).decode().replace("\r\n", "\n")
 
 
 def in_words(chinese: str, english: str) -> bool:
@@ -230,10 +228,10 @@ def in_words(chinese: str, english: str) -> bool:
     )
 
 
-def glosses(dictionary: str) -> dict[str, str]:
+def glosses(dictionary: Iterable[str]) -> dict[str, str]:
     """The first short gloss of each word of 2 to 5 signs in CC-CEDICT, without names."""
     words: dict[str, str] = {}
-    for line in dictionary.splitlines():
+    for line in dictionary:
         entry = re.match(r"(?!#)\S+ (\S{2,5}) \[([^\]]*)\] /(.*)/$", line)
         if entry is None or entry[2][:1].isupper():
             continue
