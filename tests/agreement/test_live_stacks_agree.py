@@ -9,7 +9,8 @@ import pytest
 
 from helpers.live_page import differences, live_explanations, live_of, needs_node
 from helpers.random_predictors import random_classifier, random_generator
-from helpers.random_translator import random_translator
+from helpers.random_translator import CONVOLUTION, MEMORY, untrained
+from helpers.random_translator import RECURRENT as LSTM
 from transduce.explain.tasks import (
     explain_classification,
     explain_generation,
@@ -18,10 +19,7 @@ from transduce.explain.tasks import (
 
 pytestmark = [pytest.mark.system, needs_node]
 
-LSTM: dict[str, Any] = {"kind": "recurrent", "dropout": 0.0}
 GRU: dict[str, Any] = {**LSTM, "cell": "gru"}
-CONVOLUTION: dict[str, Any] = {"kind": "convolution", "n_layers": 2, "dropout": 0.0}
-MEMORY: dict[str, Any] = {"kind": "memory-network", "window": 3, "hops": 2, "dropout": 0.0}
 
 
 def context(kind: str, **settings: Any) -> dict[str, Any]:
@@ -59,15 +57,11 @@ TRANSLATORS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 @pytest.mark.parametrize("name", TRANSLATORS)
 def test_translations(name: str, tmp_path: Path) -> None:
-    translator = random_translator(*TRANSLATORS[name], trained=False, decoding=SHORT)
+    translator = untrained(*TRANSLATORS[name], beam_size=3)
     texts = [("w3 w1 w4 w1 w5 w9",), ("w7",), ("unknown w2 w2",), (" ",)]
     shown = live_explanations(tmp_path, live_of(translator, ""), texts)
     for text, page in zip(texts, shown, strict=True):
         assert differences(explain_translation(translator, text), page) == []
-
-
-SHORT = {"max_length_ratio": 1.0, "max_length_extra": 3, "beam_size": 3}
-"""Of untrained models, which hardly end."""
 
 
 @pytest.mark.parametrize(

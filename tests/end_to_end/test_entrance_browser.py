@@ -11,7 +11,13 @@ import pytest
 from helpers.browser import needs_chromium, opened_files
 from helpers.live_page import live_html
 from helpers.random_predictors import PREDICTORS, random_classifier, random_generator
-from helpers.random_translator import random_translator
+from helpers.random_translator import (
+    CONVOLUTION,
+    MEMORY,
+    RECURRENT,
+    random_translator,
+    untrained,
+)
 
 pytestmark = needs_chromium
 
@@ -20,25 +26,20 @@ TEXT = "w3 w1 w4 w1 w5"
 WIDTHS = (1280, 390)
 OpenPage = Callable[..., Any]
 
-RNN: dict[str, Any] = {"kind": "recurrent", "dropout": 0.0}
-CONVOLUTION: dict[str, Any] = {"kind": "convolution", "n_layers": 2, "dropout": 0.0}
-MEMORY: dict[str, Any] = {"kind": "memory-network", "window": 3, "hops": 2, "dropout": 0.0}
 
-
-def untrained(encoder: dict[str, Any], decoder: dict[str, Any]) -> Any:
-    decoding = {"max_length_ratio": 1.0, "max_length_extra": 3}
-    return random_translator(encoder, decoder, trained=False, decoding=decoding)
+def recurrent(context: str) -> Any:
+    return untrained(RECURRENT, {**RECURRENT, "context": {"kind": context}})
 
 
 MAKERS: dict[str, tuple[Callable[[], Any], str]] = {
     "translation": (random_translator, TEXT),
     **PREDICTORS,
-    "one vector": (lambda: untrained(RNN, {**RNN, "context": {"kind": "fixed"}}), TEXT),
-    "recurrent attention": (lambda: untrained(RNN, {**RNN, "context": {"kind": "additive"}}), TEXT),
+    "one vector": (lambda: recurrent("fixed"), TEXT),
+    "recurrent attention": (lambda: recurrent("additive"), TEXT),
     "convolutions": (lambda: untrained(CONVOLUTION, {**CONVOLUTION, "max_positions": 40}), TEXT),
     "memory network": (lambda: random_generator(MEMORY), "the cat sat"),
     "recurrent labels": (
-        lambda: random_classifier(("good", "bad"), encoder=RNN, pooling="first"),
+        lambda: random_classifier(("good", "bad"), encoder=RECURRENT, pooling="first"),
         "the cat sat",
     ),
 }

@@ -16,6 +16,9 @@ from transduce.text.tokenizer import Normalizer, SymbolTokenizer
 
 WORDS = tuple(f"w{i}" for i in range(36))
 LONGEST = 12
+RECURRENT: dict[str, Any] = {"kind": "recurrent", "dropout": 0.0}
+CONVOLUTION: dict[str, Any] = {"kind": "convolution", "n_layers": 2, "dropout": 0.0}
+MEMORY: dict[str, Any] = {"kind": "memory-network", "window": 3, "hops": 2, "dropout": 0.0}
 STACK = {"n_layers": 2, "n_heads": 2, "d_ff": 24, "dropout": 0.0, "max_positions": 64}
 
 
@@ -61,6 +64,12 @@ def random_translator(
         if trained:
             _make_likely(made.model)
     return made
+
+
+def untrained(encoder: dict[str, Any], decoder: dict[str, Any], **decoding: Any) -> Translator:
+    """A translator of random weights alone, which hardly ends: its outputs are cut short."""
+    short = {"max_length_ratio": 1.0, "max_length_extra": 3, **decoding}
+    return random_translator(encoder, decoder, trained=False, decoding=short)
 
 
 def _make_likely(model: Any) -> None:

@@ -3,6 +3,7 @@
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,6 +24,14 @@ if shutil.which("espeak-ng") is None:
     pytest.skip("the program espeak-ng is not installed", allow_module_level=True)
 
 PHONES = ["_", "^", "$", " ", ".", ",", *"abdefhijklmnoprstuvwzæðŋɐɑɒɔəɚɛɜɡɪɹʃʊʌʒθˈˌː"]
+
+
+def save_graph(file: Path, *parts: list[Any]) -> None:
+    """Write a graph; parts: nodes, inputs, outputs, constants."""
+    nodes, inputs, outputs, constants = parts
+    graph = onnx.helper.make_graph(nodes, "voice", inputs, outputs, constants)
+    opset = onnx.helper.make_opsetid("", 17)
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[opset], ir_version=9), file)
 
 
 def voice_file(directory: Path, speakers: int = 1, rate: int = 16_000) -> Path:
@@ -53,10 +62,8 @@ def voice_file(directory: Path, speakers: int = 1, rate: int = 16_000) -> Path:
         helper.make_node("Reshape", ["long", "shape"], ["output"]),
     ]
     outputs = [helper.make_tensor_value_info("output", kinds.FLOAT, [1, 1, 1, "t"])]
-    graph = helper.make_graph(nodes, "voice", inputs, outputs, constants)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
     file = directory / "en.onnx"
-    onnx.save(model, file)
+    save_graph(file, nodes, inputs, outputs, constants)
     config = {
         "audio": {"sample_rate": rate},
         "espeak": {"voice": "en-us"},
@@ -151,9 +158,7 @@ def kokoro_file(directory: Path) -> Path:
         helper.make_node("Add", ["scaled", "level"], ["audio"]),
     ]
     outputs = [helper.make_tensor_value_info("audio", kinds.FLOAT, [1, "t"])]
-    graph = helper.make_graph(nodes, "kokoro", inputs, outputs, constants)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-    onnx.save(model, directory / "kokoro.onnx")
+    save_graph(directory / "kokoro.onnx", nodes, inputs, outputs, constants)
     vocabulary = {"vocab": {letter: i for i, letter in enumerate(LETTERS)}}
     (directory / "vocab.json").write_text(json.dumps(vocabulary), encoding="utf-8")
     styles = np.arange(40, dtype=np.float32)[:, None, None].repeat(256, 2) / 100
