@@ -20,6 +20,7 @@ from transduce.sequence import Padded
 from transduce.settings.sections import apply_overrides
 from transduce.text import BOS, EOS, PAD, SymbolsConfig, train_tokenizer
 from transduce.vision.captioning import Caption, Captioner, CaptioningRecipe, new_captioner
+from transduce.vision.explaining import explain_captioning
 from transduce.vision.images import normalise_pixels, read_image
 from transduce.vision.splits import read_images_of
 
@@ -151,6 +152,16 @@ class TestPredicting:
         together = captioner.predict(paths, options)
         assert texts(captioner.predict(paths[2:], options, first=2)) == texts(together[2:])
         assert texts(captioner.predict(paths, options)) == texts(together)
+
+    def test_the_search_of_an_explained_sample_is_that_of_its_line(self, tmp_path: Path) -> None:
+        captioner, paths = fresh(), write_files(tmp_path, 3)
+        captioner.options = DecodingOptions(method="sample", seed=3)
+        together = texts(captioner.predict(paths))
+        for number, path in enumerate(paths):
+            explanation = explain_captioning(captioner, path, number)
+            assert explanation.answer == together[number]
+            words = [word for word in explanation.sequences["written"] if word != "</s>"]
+            assert " ".join(words).replace("<unk>", "\ufffd") == together[number]
 
     def test_lengths(self, tmp_path: Path) -> None:
         paths = write_files(tmp_path, 3)

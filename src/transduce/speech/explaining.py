@@ -36,7 +36,7 @@ def explain_speech(recogniser: Recogniser, parts: tuple[str, ...], first: int = 
     """Explain a transcription, from the spectrogram to the text."""
     whole = recogniser.read_file(parts[0])
     recogniser = recogniser.listening_to(whole)
-    (answer,) = recogniser.recognise([whole], recogniser.options)
+    (answer,) = recogniser.recognise([whole], recogniser.options, first)
     bare = Explanation(recogniser.recipe.task, "", {"audio": parts[0]}, answer.text)
     frames = _fitting(recogniser, whole)
     front_end = recogniser.recipe.model.front_end

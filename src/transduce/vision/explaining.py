@@ -61,7 +61,7 @@ def explain_captioning(captioner: Captioner, parts: tuple[str, ...], first: int 
     image, options = captioner.recipe.image, captioner.options
     batch = _one_image(parts[0], image).to(captioner.device)
     names = token_names(captioner.tokenizer)
-    pieces = list(captioner.pieces(batch[0], options, 0, 0))
+    pieces = list(captioner.pieces(batch[0], options, 0, first))
     request = captioner.backend.step_search("an explanation").request(pieces, options)
     watch = SearchWatch(request, names)
     tree = watch.tree()
