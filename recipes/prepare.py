@@ -19,7 +19,7 @@ import re
 import shutil
 import sys
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -95,11 +95,16 @@ def copies(*names: str) -> Callable[[Path, Path], None]:
     return prepare
 
 
+def parallel(to: Path, parts: Mapping[str, Sequence[Row]], languages: tuple[str, str]) -> None:
+    """Two parallel files for each part."""
+    for name, rows in parts.items():
+        for column, language in enumerate(languages):
+            write(to / f"{name}.{language}.gz", (row[column] for row in rows))
+
+
 def pairs(to: Path, rows: Iterable[Row], languages: tuple[str, str], each: float) -> None:
     """Two parallel files for each split."""
-    for name, part in splits(rows, each).items():
-        for column, language in enumerate(languages):
-            write(to / f"{name}.{language}.gz", (row[column] for row in part))
+    parallel(to, splits(rows, each), languages)
 
 
 def tatoeba(file: str, language: str, each: float) -> Callable[[Path, Path], None]:
@@ -205,16 +210,14 @@ def chinese_english(folder: Path, to: Path) -> None:
     captions, messages = train("3am-zh-en"), train("software-zh-en")
     signs = {sign for row in (*train("tatoeba-zh-en"), *captions, *messages) for sign in row[0]}
     dictionary = lines(found(folder, "cedict_1_0_ts_utf-8_mdbg.txt.gz"))
-    parts = {
+    parts: dict[str, list[Row]] = {
         "captions": [row for row in captions if len(row[0]) <= 60],
         "software": [row for row in messages if in_words(*row)],
         "dictionary": [
             (word, gloss) for word, gloss in glosses(dictionary).items() if signs.issuperset(word)
         ],
     }
-    for name, rows in parts.items():
-        for column, language in enumerate(("zh", "en")):
-            write(to / f"{name}.{language}.gz", (row[column] for row in rows))
+    parallel(to, parts, ("zh", "en"))
 
 
 def in_words(chinese: str, english: str) -> bool:

@@ -209,9 +209,9 @@ def test_the_sentence_of_the_front_page_lives(
     assert "爱" in text_of(page, ".note")
     assert page.evaluate("document.documentElement.scrollWidth") == 390
     assert page.locator("iframe").count() == 0  # the model is read on demand
-    own = page.locator(".sentence > button")
-    assert "3.3 MB" in own.inner_text()
-    own.click()
+    button = page.locator(".sentence > button")
+    assert "3.3 MB" in button.inner_text()
+    button.click()
     page.frame_locator("iframe").locator("[role=tab]").first.wait_for()
 
 

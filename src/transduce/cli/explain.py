@@ -139,13 +139,10 @@ def _explained(
         try:
             if without:
                 yield explain_with_and_without(runs[0], parts, without, first=first)
+            elif len(runs) > 1:
+                yield explain_runs(runs, parts, first)
             else:
-                several = len(runs) > 1
-                yield (
-                    explain_runs(runs, parts, first)
-                    if several
-                    else runs[0].explain(parts, first=first)
-                )
+                yield runs[0].explain(parts, first=first)
         except InputError as error:
             raise DataError(f"{where}: {error.reason}") from None
 

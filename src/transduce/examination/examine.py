@@ -21,7 +21,7 @@ from transduce.examination.checks import CHECKS, checked
 from transduce.examination.corpora import NO_KEY, ExaminedCorpus, Repeats, Sample, folded
 from transduce.examination.language import CorpusSide, Support, is_of_a_side
 from transduce.support.work import chunks
-from transduce.text.languages import NAMES, Detector
+from transduce.text.languages import Detector, loaded_detector
 
 Floats = NDArray[np.float64]
 
@@ -301,10 +301,8 @@ class _Usual:
 
 def _detector() -> Detector | None:
     """Detector of the server; None without its extra."""
-    detector = Detector(tuple(NAMES))
     try:
-        detector.load()
+        return loaded_detector()
     except TransduceError as error:
         logger.warning("%s; the script of each side is checked, the language is not", error)
         return None
-    return detector

@@ -157,9 +157,10 @@ def _is_read_alone(file: Path) -> bool:
 
 
 def _rows(file: Path, option: str) -> Iterator[Cells]:
-    """Cells of a table, by its contents rather than its suffix.  option: that names it in messages.
+    """Cells of a table, by its contents rather than its suffix.
 
-    Raises DataError."""
+    option: of the table, for messages.  Raises DataError, and SettingError for one column alone.
+    """
     kind = kind_of_table(file)
     if file.suffix.lower() == ".xlsx":
         return _sheet_rows(file)

@@ -37,6 +37,8 @@ taken that makes so many steps."""
 PLAN_LEAST_STEPS = 2_500
 GRID = 33
 """Works at which the scores of the table are made monotone, from the least to the greatest."""
+Group = tuple[str, int, float]
+"""Rows of the table with a set, its pairs and the work."""
 BYTES, TEXT_OF_A_PIECE = 260, 150
 """Tokens of bytes and special ones, and characters of the text, at least, for each further piece of
 the vocabulary."""
@@ -98,24 +100,20 @@ def ranked(facts: DataFacts, work: float, without: str = "") -> list[tuple[str, 
     rows = [
         r for r in measured_table()["measured"] if r["kind"] == facts.kind and r["set"] != without
     ]
-    groups: dict[tuple[Any, ...], dict[str, float]] = {}
+    groups: dict[Group, dict[str, float]] = {}
     for row in rows:
         group = groups.setdefault((row["set"], row["pairs"], row["work"]), {})
         group[row["candidate"]] = row["score"]
     lost = {name: [0.0, 1e-12] for name in candidates(facts.kind)}
-    squares = {  # of the distances
-        (name, pairs, done): math.log(facts.pairs / pairs) ** 2 + math.log(max(work, 1) / done) ** 2
-        for name, pairs, done in groups
-    }
-    nearest = min(squares.values(), default=0.0)
-    weights = {key: math.exp((nearest - square) / 2) for key, square in squares.items()}
-    for key, scores in groups.items():
+    weights = _weights(facts, groups, math.log(max(work, 1)))
+    level = 0.0
+    for weight, scores in zip(weights.tolist(), groups.values(), strict=True):
         best = max(scores.values())
+        level += weight * best
         for name, score in scores.items():
-            lost[name][0] += weights[key] * (best - score) / max(best, 1e-9)
-            lost[name][1] += weights[key]
-    level = sum(weight * max(groups[key].values()) for key, weight in weights.items())
-    level /= sum(weights.values()) or 1.0
+            lost[name][0] += weight * (best - score) / max(best, 1e-9)
+            lost[name][1] += weight
+    level /= float(weights.sum()) or 1.0
     known = {n: level * total / weight for n, (total, weight) in lost.items() if weight > 1e-9}
     order = sorted(known.items(), key=lambda pair: pair[1])
     if work < GROWTH * max((row["work"] for row in rows), default=0.0):
@@ -145,7 +143,7 @@ def expected_score(facts: DataFacts, work: float) -> tuple[float, str]:
 
     work: as of `ranked`.
     """
-    best: dict[tuple[str, int, float], float] = {}
+    best: dict[Group, float] = {}
     for row in measured_table()["measured"]:
         if row["kind"] == facts.kind:
             group = row["set"], row["pairs"], row["work"]
@@ -155,24 +153,21 @@ def expected_score(facts: DataFacts, work: float) -> tuple[float, str]:
     works = [group[2] for group in best]
     grid = np.linspace(math.log(min(works)), math.log(max(works)), GRID)
     scores = np.array(list(best.values()))
-    means = [float(_weights(facts, best, point) @ scores) for point in grid]
+    means = [float(np.average(scores, weights=_weights(facts, best, point))) for point in grid]
     log_work = math.log(max(work, 1))
     nearest = [*best][int(_weights(facts, best, log_work).argmax())]
     return float(np.interp(log_work, grid, _isotonic(means))), nearest[0]
 
 
-def _weights(
-    facts: DataFacts, groups: Iterable[tuple[str, int, float]], log_work: float
-) -> NDArray[np.float64]:
-    """Weights of sets with pairs and work, by their distance from these data; their sum is 1."""
+def _weights(facts: DataFacts, groups: Iterable[Group], log_work: float) -> NDArray[np.float64]:
+    """Weights of groups by their distance from these data and work; 1 for the nearest."""
     squares = np.array(
         [
             math.log(facts.pairs / pairs) ** 2 + (log_work - math.log(done)) ** 2
             for _, pairs, done in groups
         ]
     )
-    weights = np.exp((squares.min() - squares) / 2)
-    return np.asarray(weights / weights.sum())
+    return np.asarray(np.exp((squares.min(initial=np.inf) - squares) / 2))
 
 
 def _isotonic(values: Sequence[float]) -> list[float]:

@@ -270,12 +270,19 @@ PARTS, DETECTED, SURE = 3, 2_000, 90.0
 """Parts of some texts whose languages must agree, their characters, and confidence in percent."""
 
 
+@functools.cache
+def loaded_detector() -> Detector:
+    """Detector of all languages, loaded once.  Raises TransduceError without its extra."""
+    detector = Detector(tuple(NAMES))
+    detector.load()
+    return detector
+
+
 def languages_of_texts(columns: Sequence[Sequence[str]]) -> list[str]:
     """Code of the language of each column of texts by detection; empty where it is not sure, or
     without the extra of detection."""
-    detector = Detector(tuple(NAMES))
     try:
-        detector.load()
+        detector = loaded_detector()
     except TransduceError:
         return [""] * len(columns)
     codes = []

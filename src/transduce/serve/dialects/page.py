@@ -347,9 +347,8 @@ class Page(Dialect):
             "live": "any text for a page that computes, with the model inside",
         }
         words = {"pairs*": "list of pairs: sentence, translation"}
-        twice = 2 * self.service.settings.max_body_bytes  # sentences with their translations
-        most = self.service.settings.max_audio_bytes
-
+        settings = self.service.settings
+        twice = 2 * settings.max_body_bytes  # sentences with their translations
         speech = {
             "file*": "sound, in a multipart form; of what is done the last 5 s suffice",
             "model*": "name of a run that reads recordings",
@@ -366,10 +365,7 @@ class Page(Dialect):
             post("translate", self.translate, {"q*": "text"} | pair | terms),
             post("words", self.words, words | pair),
             post("alternatives", self.alternatives, alternatives | pair | terms),
-            replace(
-                post("speech", self.speech, speech),
-                max_bytes=most,
-            ),
+            replace(post("speech", self.speech, speech), max_bytes=settings.max_audio_bytes),
             replace(post("explanation", self.explanation, explanation), error_page=error_page),
         ]
 
