@@ -34,6 +34,16 @@ KEPT = """async () => {
 }"""
 """Waits until the browser keeps a training."""
 
+SLIPS = """() => {
+  const none = { right: 0, count: 0 };
+  const confused = [["", " ", 5], [" ", "", 4], ["x", "y", 3]];
+  const hard = [["x", [0, 9]], [" ", [1, 9]]];
+  const shares = { ...none, interval: [0, 1], errors: 1, middle: 1, short: none, long: none };
+  state.report = { ...shares, unseen: none, learnt: [" "], hard, confused, wrong: [] };
+  drawReport();
+}"""
+"""Draws the report of a model whose slips are blanks, and units that are missing."""
+
 Open = Callable[..., Any]
 
 
@@ -109,6 +119,18 @@ def test_a_table_becomes_a_page(show: Open, tmp_path: Path) -> None:
     import transduce
 
     assert transduce.load(run, "cpu")("abc").text == answer
+
+
+def test_blanks_are_visible_and_further_rows_are_told(show: Open) -> None:
+    page = show("#lang=en")
+    for repeats, rows in ((3, "2, 3, 4"), (4, "2, 3, 4, …")):
+        page.fill("#text", "a\tb\n" + "a\tb\n" * repeats + "c\td")
+        page.locator("#account", has_text=f"left out: {repeats} (row {rows})").wait_for()
+    page.evaluate(SLIPS)
+    told = page.inner_text("#told")
+    assert "Always right: ␣." in told
+    assert "x (0/9), ␣ (1/9)" in told
+    assert "∅ → ␣ ×5, ␣ → ∅ ×4, x → y ×3" in told
 
 
 def test_a_closed_tab_keeps_its_training(show: Open) -> None:

@@ -154,7 +154,7 @@ async function read(request) {
   kept("readwrite", (store) => store.put({ text: state.text, pair: account.pair, name: $("#name").value, at: Date.now() }, "table"));
 }
 function leftOutOf({ leftOut, turned }) {
-  const parts = leftOut.map(({ reason, count, rows }) => t(reason, number(count), rows.join(", ")));
+  const parts = leftOut.map(({ reason, count, rows }) => t(reason, number(count), [...rows, ...(count > rows.length ? ["…"] : [])].join(", ")));
   if (turned) parts.push(t("turned", number(turned)));
   return parts.join("; ");
 }
@@ -242,6 +242,8 @@ function drawTraining() {
   fill($("#samples"), [t("source"), t("wanted"), t("written")], rows.map(([source, target, written]) => [source, target, cellOf(written || "—", written === target ? "right" : "wrong")]));
   $("#maps").replaceChildren(...maps.map(({ head, numbers }) => mapFigure(t("head", head + 1), queries, keys, numbers)));
 }
+// A unit of the output, visible where it is a blank or missing.
+const unitShown = (unit) => (unit === " " ? "␣" : unit || "∅");
 // Learnt and not learnt, in words.
 function drawReport() {
   const { report } = state;
@@ -254,9 +256,9 @@ function drawReport() {
     t("rightRows", share(report), percent(low), percent(high), percent(report.errors)),
     report.long.count ? t("lengths", report.middle, share(report.short), share(report.long)) : "",
     report.unseen.count ? t("unseen", share(report.unseen)) : "",
-    report.learnt.length ? t("learntUnits", list(report.learnt)) : t("nothingLearnt"),
-    report.hard.length ? t("hardUnits", list(report.hard.map(([unit, [right, count]]) => `${unit} (${right}/${count})`))) : "",
-    report.confused.length ? t("confused", list(report.confused.map(([wanted, written, count]) => `${wanted || "∅"} → ${written || "∅"} ×${count}`))) : t("noErrors"),
+    report.learnt.length ? t("learntUnits", list(report.learnt.map(unitShown))) : t("nothingLearnt"),
+    report.hard.length ? t("hardUnits", list(report.hard.map(([unit, [right, count]]) => `${unitShown(unit)} (${right}/${count})`))) : "",
+    report.confused.length ? t("confused", list(report.confused.map(([wanted, written, count]) => `${unitShown(wanted)} → ${unitShown(written)} ×${count}`))) : t("noErrors"),
   ];
   const wrong = element("table");
   fill(wrong, [t("source"), t("wanted"), t("written")], report.wrong);
