@@ -107,7 +107,7 @@ DESCRIPTIONS = {
 
 
 PICTURE = "_static/social.png"
-OWN_SENTENCES = "see/paper.html"  # read where a reader writes a sentence on the front page
+OWN_SENTENCES = "see/zh-en.html"  # read where a reader writes a sentence on the front page
 
 
 def preview(context: dict[str, Any], suffix: str) -> str:

@@ -16,6 +16,13 @@ from transduce.explain.page import page_of
 
 HERE = Path(__file__).parent
 PAGES = tuple(sorted(path.name for path in HERE.glob("*.html")))
+SOURCES = (
+    "<footer><small>Trained on, 训练数据: "
+    "Tatoeba (tatoeba.org, manythings.org/anki; CC BY 2.0 FR) · 3AM (MaxyLee/3AM; MIT) · "
+    "CC-CEDICT of 2023-11-07, shortened, 有删节 (cc-cedict.org; CC BY-SA 4.0) · "
+    "messages of free software, 自由软件的消息 (docs/data.md)</small></footer>"
+)
+CREDITED = ("zh-en.html", "en-zh.html")
 
 
 def content_of(page: Path) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
@@ -34,7 +41,10 @@ def write(directory: Path) -> None:
     """Write every page into the directory."""
     directory.mkdir(parents=True, exist_ok=True)
     for name in PAGES:
-        (directory / name).write_text(page_of(*content_of(HERE / name)), encoding="utf-8")
+        page = page_of(*content_of(HERE / name))
+        if name in CREDITED:
+            page = page.replace("</main>", f"</main>\n{SOURCES}", 1)
+        (directory / name).write_text(page, encoding="utf-8")
 
 
 if __name__ == "__main__":

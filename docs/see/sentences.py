@@ -1,4 +1,4 @@
-"""Make docs/book/sentences.json anew: sentences of the front page, from the model of paper.html.
+"""Make docs/book/sentences.json anew: sentences of the front page, from the models of two pages.
 
 Needs Node, which runs the code of the page.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import runpy
 import subprocess
+from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,7 +18,10 @@ from transduce.explain.page import ENGINE
 
 HERE = Path(__file__).parent
 SENTENCES = HERE.parent / "book" / "sentences.json"
-TEXTS = ("我是个学生。", "我爱你。", "我认识你。")
+TEXTS = {
+    "paper.html": ("我是个学生。", "我爱你。", "我认识你。"),
+    "zh-en.html": ("请给我一杯水。",),
+}
 SHOWN = 3  # likeliest tokens of a step
 EXPLAIN = """
 const { facts, texts } = JSON.parse(require("fs").readFileSync("model.json", "utf8"));
@@ -26,13 +30,13 @@ process.stdout.write(JSON.stringify(texts.map((text) => published(model.explain(
 """
 
 
-def explained() -> list[dict[str, Any]]:
+def explained(page: str, texts: Sequence[str]) -> list[dict[str, Any]]:
     """Explanations of the texts by the page's own code."""
-    _, facts = runpy.run_path(str(HERE / "pages.py"))["content_of"](HERE / "paper.html")
+    _, facts = runpy.run_path(str(HERE / "pages.py"))["content_of"](HERE / page)
     folder = resources.files("transduce.explain") / "static"
     code = [(folder / f"{name}.js").read_text(encoding="utf-8") for name in ENGINE]
     with TemporaryDirectory() as directory:
-        content = json.dumps({"facts": facts, "texts": TEXTS})
+        content = json.dumps({"facts": facts, "texts": texts})
         Path(directory, "model.json").write_text(content, encoding="utf-8")
         Path(directory, "script.js").write_text("\n".join([*code, EXPLAIN]), encoding="utf-8")
         done = subprocess.run(["node", "script.js"], cwd=directory, stdout=-1, check=True)
@@ -43,7 +47,7 @@ def explained() -> list[dict[str, Any]]:
 def sentences() -> list[dict[str, Any]]:
     """Tokens of each text, and of each step the guesses and the last cross-attention's mean."""
     made = []
-    for each in explained():
+    for each in (one for page, texts in TEXTS.items() for one in explained(page, texts)):
         heads = [a["weights"] for a in each["attention"] if "cross" in a["name"]][-1]
         rows = [
             [sum(column) / len(heads) for column in zip(*row, strict=True)]

@@ -22,6 +22,8 @@ TABS = {
     "vector.html": 3,
     "bert.html": 5,
     "vit.html": 5,
+    "zh-en.html": 7,
+    "en-zh.html": 7,
 }
 
 

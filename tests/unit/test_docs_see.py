@@ -121,7 +121,8 @@ def test_committed_pages_are_what_the_script_makes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["music.html", "copy.html", "paper.html", "speller.html", "gpt.html"]
+    "name",
+    [f"{name}.html" for name in ("music", "copy", "paper", "speller", "gpt", "zh-en", "en-zh")],
 )
 def test_models_of_committed_pages_state_the_facts_of_their_stacks(name: str) -> None:
     """The script keeps the model of a page: a new fact is written into it, or it is made anew."""
@@ -139,6 +140,8 @@ def test_models_of_committed_pages_state_the_facts_of_their_stacks(name: str) ->
         ("music.html", 4_000_000),
         ("copy.html", 1_750_000),
         ("paper.html", 4_000_000),
+        ("zh-en.html", 8_000_000),
+        ("en-zh.html", 8_000_000),
         ("speller.html", 2_500_000),
         ("rnn.html", 800_000),
         ("vit.html", 600_000),
