@@ -36,7 +36,7 @@ def read_voice(source: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
         config = read_json(file)
         ids, rate = config["phoneme_id_map"], config["audio"]["sample_rate"]
         voice = config["espeak"]["voice"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except UNREADABLE as error:
         raise DataError(f"{file} is no description of a Piper voice: {error!r}") from None
     kind = config.get("phoneme_type", "espeak")
     if kind != "espeak" or not {BEGIN, END, BETWEEN} <= set(ids):

@@ -135,9 +135,8 @@ class Service:
     @property
     def all_ready(self) -> bool:
         """True once all workers were ready, while this one is."""
-        status = self.stores.status
         if not self._were_ready:
-            self._were_ready = status.get("ready", 0) >= status.get("workers", 0)
+            self._were_ready = _are_ready(self.stores.status)
         return self.ready and self._were_ready
 
     def health(self) -> dict[str, str | int]:
@@ -146,8 +145,7 @@ class Service:
         if not self.all_ready:
             raise unavailable("stopping" if self.stopping else "loading")
         workers = self.stores.status.copy()
-        is_whole = workers.get("ready", 0) >= workers.get("workers", 0)
-        return {"status": "ok" if is_whole else "degraded", **workers}
+        return {"status": "ok" if _are_ready(workers) else "degraded", **workers}
 
     def post_metrics(self) -> None:
         """Tell the other workers the metrics of this one."""
@@ -505,6 +503,11 @@ class Service:
 
 async def _unanswered(orders: Round) -> list[Answer]:
     raise AssertionError("work without orders")
+
+
+def _are_ready(status: Mapping[str, int]) -> bool:
+    """True if all workers are ready.  status: as of `Stores`; empty for a single process."""
+    return status.get("ready", 0) >= status.get("workers", 0)
 
 
 def _digest(key: str) -> bytes:
