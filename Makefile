@@ -56,8 +56,8 @@ SANITIZED := TRANSDUCE_ENGINE_FLAGS="-O1 -fsanitize=address,undefined -fno-sanit
 test-long: test-sanitized test-fuzz test-requests test-arm test-real mutants
 
 test-sanitized: $(VENV)/ready
-	$(SANITIZED) $(BIN)/python -c "from transduce.engine import build, instructions; \
-	  print(*map(build.library_path, instructions.available()), sep='\n')"
+	$(SANITIZED) $(BIN)/python -c "from transduce.engine import build; \
+	  print(*map(build.library_path, build.available()), sep='\n')"
 	$(SANITIZED) ASAN_OPTIONS=detect_leaks=0 OMP_NUM_THREADS=1 \
 	LD_PRELOAD="$$(c++ -print-file-name=libasan.so) $$(c++ -print-file-name=libubsan.so)" \
 	$(BIN)/pytest tests/agreement/test_native_*.py

@@ -115,3 +115,15 @@ def test_the_demo_installs_its_own_extra_alone() -> None:
     rules = text_of(ROOT / "Makefile").split("\n\n")
     (demo,) = [rule for rule in rules if "\n$(VENV)/demo:" in rule]
     assert "--editable '.[demo]'" in demo and "dev" not in demo
+
+
+def test_programs_of_the_makefile_find_what_they_import() -> None:
+    text = text_of(ROOT / "Makefile")
+    imports = re.findall(r'-c "from (\S+) import ([\w, ]+);', text)
+    assert imports
+    for module, names in imports:
+        exec(f"from {module} import {names}", {})
+    for module in re.findall(r"PYTHONPATH=tests \S+ -m (\S+)", text):
+        assert (ROOT / "tests" / f"{module.replace('.', '/')}.py").is_file(), module
+    for script in re.findall(r"python (\S+\.py)", text):
+        assert (ROOT / script).is_file(), script
