@@ -201,12 +201,14 @@ def doctor(*files: PathLike, **options: Unpack[DoctorOptions]) -> Examination:
 
 
 def kinds_of_faults(corpora: Sequence[ExaminedCorpus], ignore: Sequence[str]) -> list[str]:
-    """Kinds of faults to look for: of texts with labels, those that are none of a translation.
+    """Kinds of faults to look for: of texts with labels, those that are none of a translation; of a
+    task that copies, all but untranslated pairs.
 
     Raises SettingError for a kind to ignore that there is not.
     """
     from transduce.data.encoded import has_text
     from transduce.examination.examine import KINDS
+    from transduce.examination.language import is_copying
     from transduce.making.data import DROPPED, SAMPLE, kind_of
     from transduce.settings.sections import did_you_mean
 
@@ -216,10 +218,13 @@ def kinds_of_faults(corpora: Sequence[ExaminedCorpus], ignore: Sequence[str]) ->
     kinds = [kind for kind in KINDS if kind not in ignore]
     trained = (pair for corpus in corpora if corpus.split == "train" for _, pair in corpus.pairs())
     sample = [pair for pair in itertools.islice(trained, SAMPLE) if has_text(pair)]
-    if len(sample) < LEAST_LABELLED or kind_of(sample) != "classification":
-        return kinds
-    logger.info("texts with labels: faults of translations are not looked for")
-    return [kind for kind in kinds if kind in (*DROPPED["classification"], "leak")]
+    if len(sample) >= LEAST_LABELLED and kind_of(sample) == "classification":
+        logger.info("texts with labels: faults of translations are not looked for")
+        return [kind for kind in kinds if kind in (*DROPPED["classification"], "leak")]
+    if sample and is_copying(sample):
+        logger.info("sources and targets share most words: equal sides are no fault here")
+        return [kind for kind in kinds if kind != "untranslated"]
+    return kinds
 
 
 def export(run: PathLike, directory: PathLike, **options: Unpack[ExportOptions]) -> Path:

@@ -60,7 +60,7 @@ class TestTsv:
 
     def test_missing_number(self, tmp_path: Path) -> None:
         path = text_file(tmp_path, "a\tb\nc d\n")
-        with pytest.raises(DataError, match=r"line 2 has no column 1, .*: it has 0 tabs; separate"):
+        with pytest.raises(DataError, match="line 2 has 1 of 2 columns; separate"):
             list(tsv_rows(path, (0, 1)))
         with pytest.raises(DataError, match="invalid column -1"):
             list(tsv_rows(path, (0, -1)))

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from transduce.calls import kinds_of_faults
 from transduce.cli.main import main
 from transduce.data.pairs import write_pairs
 from transduce.data.tables import csv_rows
@@ -18,7 +19,7 @@ from transduce.examination.checks import CHECKS, checked
 from transduce.examination.corpora import PAIRS, Repeats, Sample, corpora_of, folded
 from transduce.examination.examine import KINDS, LengthLimits, examined, misaligned_below
 from transduce.making import trials
-from transduce.making.data import facts_of
+from transduce.making.data import facts_of, prepare
 from transduce.tasks.evaluation import Evaluation
 
 FAULTY = [
@@ -183,7 +184,7 @@ def test_the_command_reports_and_writes(
     assert (fault["line"], list(fault["faults"])) == (9, ["entities"])
     assert (counts["pairs"], counts["kinds"]["entities"]) == (400, 1)
     assert main(["doctor", "clean.tsv", "--ignore", "alignment"]) == 0
-    Path("broken.tsv").write_text("a\tb\nc\n")
+    Path("broken.tsv").write_text("a\nc\n")
     assert main(["doctor", "broken.tsv", "--write", "none.tsv"]) == 1
     assert not Path("none.tsv").exists()
 
@@ -217,7 +218,7 @@ def test_a_table_says_how_its_columns_are_separated(
     assert wanted in capsys.readouterr().err
     with pytest.raises(DataError, match='set delimiter = ";" in place of ","'):
         list(csv_rows(table, ("Deutsch", "English")))
-    with pytest.raises(DataError, match=r'no column 1, .* into 1 by .*set delimiter = ";"'):
+    with pytest.raises(DataError, match=r'has 1 of 2 columns, .*set delimiter = ";"'):
         list(csv_rows(table, (0, 1)))
 
 
@@ -365,3 +366,62 @@ def test_processes_change_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     alone, together = (list(examined(corpora, list(KINDS), processes=n)) for n in (1, 2))
     assert alone == together and len(alone) == len(pairs)
     assert {"duplicate", "empty", "encoding"} <= {kind for row in together for kind in row.faults}
+
+
+ROWS = {
+    "pairs.tsv": ("{}\t{}\n", "a lone text\n"),
+    "pairs.csv": ("{},{}\n", "one,cut,in three\n"),
+    "pairs.jsonl": ('{{"source": "{}", "target": "{}"}}\n', '{"source": "a lone text"}\n'),
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_rows_that_lack_a_column_are_reported_by_their_lines(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    row, broken = ROWS[name]
+    rows = [row.format(f"a dog {n}", f"ein Hund {n}") for n in range(40)]
+    at = (4, *range(11, 17))
+    for line in at:
+        rows[line - 1] = broken
+    head = "source,target\n" if name.endswith("csv") else ""
+    (tmp_path / name).write_text(head + "".join(rows), encoding="utf-8")
+    assert main(["doctor", str(tmp_path / name), "--json"]) == 3
+    done = capsys.readouterr()
+    *faults, counts = map(json.loads, done.out.splitlines())
+    assert counts["pairs"] == 40 and counts["kinds"]["empty"] == 7
+    lines = [line + bool(head) for line in at]
+    assert [f["line"] for f in faults if "empty" in f["faults"]] == lines
+    (warning,) = done.err.splitlines()
+    shown = ", ".join(map(str, lines[:5]))
+    assert f"{name}: line {lines[0]} has" in warning and "counted from 0" not in warning
+    assert warning.endswith(f"read as blank: 7 of 40 rows (line {shown}, …)")
+
+
+def test_a_table_without_any_whole_row_is_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "pairs.tsv").write_text("a,b\nc,d\n", encoding="utf-8")
+    assert main(["doctor", str(tmp_path / "pairs.tsv")]) == DataError.exit_code
+    assert "line 1 has 1 of 2 columns; " in capsys.readouterr().err
+
+
+def untranslated(path: Path, pairs: Sequence[tuple[str, str]]) -> int:
+    """Number of untranslated pairs that are reported."""
+    corpora = corpora_of([written(path, pairs)], (), ())
+    kinds = [kind for kind in kinds_of_faults(corpora, ()) if kind != "alignment"]
+    return sum("untranslated" in line.faults for line in examined(corpora, kinds))
+
+
+def test_equal_sides_are_no_fault_of_a_task_that_copies(tmp_path: Path) -> None:
+    words = ["one", "two", "three", "four", "five", "six"]
+    sources = [f"{a} {b} {c}" for a in words for b in words for c in words]
+    backwards = [(source, " ".join(source.split()[::-1])) for source in sources]
+    assert sum(source == target for source, target in backwards) == 36
+    assert untranslated(tmp_path / "backwards.tsv", backwards) == 0
+    assert "untranslated" not in prepare(backwards, tmp_path / "data", 1, "translation").dropped
+    assert untranslated(tmp_path / "same.tsv", [(source, source) for source in sources]) == 0
+    german = dict(zip(words, ["eins", "zwei", "drei", "vier", "fünf", "sechs"], strict=True))
+    translated = [(s, " ".join(map(german.__getitem__, s.split()))) for s in sources]
+    some = [(s, s if n % 2 else t) for n, (s, t) in enumerate(translated)]
+    assert untranslated(tmp_path / "german.tsv", some) == 108

@@ -20,7 +20,7 @@ from transduce.data.sources import (
     chained,
     files_at,
 )
-from transduce.data.tables import Column, json_records, numbered_csv_rows, tsv_rows
+from transduce.data.tables import Column, numbered_csv_rows, numbered_json_rows, tsv_rows
 from transduce.data.text_files import Entities, is_plain, read_lines, unescaped
 from transduce.errors import DataError, writing
 from transduce.settings.sections import ByKind, section
@@ -191,7 +191,7 @@ def read_pairs(config: PairsConfig, root: Path) -> Iterator[tuple[str, str]]:
 
 def numbered_pairs(config: PairsConfig, root: Path) -> Iterator[tuple[int, tuple[str, str]]]:
     """Stream the line of each pair in its file, from 1, and its texts without tags; in Parquet and
-    on the Hub the row.  Bytes that are not UTF-8 become U+FFFD."""
+    on the Hub the row.  Bytes that are not UTF-8 become U+FFFD, texts that a row lacks blank."""
     for number, (source, target) in _numbered(config, root):
         if config.unescape:
             source, target = unescaped(source), unescaped(target)
@@ -213,8 +213,7 @@ def _numbered(config: PairsConfig, root: Path) -> Iterator[tuple[int, tuple[str,
         )
     names = (config.source, config.target)
     if isinstance(config, JsonLines):
-        lenient = (json_records(file, lenient=True) for file in config.files(root))
-        return ((record.number, record.texts(names)) for record in chained(lenient))
+        return chained(numbered_json_rows(file, names) for file in config.files(root))
     return ((record.number, record.texts(names)) for record in config.records(root, names))
 
 

@@ -15,13 +15,15 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import AfterValidator, Field
 
-from transduce.data.text_files import QuotedCells, read_lines
+from transduce.data.text_files import QuotedCells, read_lines, warn_once
 from transduce.errors import DataError, SettingError, extra_module, first_line
 from transduce.settings.sections import did_you_mean
 from transduce.support.files import LINE_LIMIT, SURROGATES, from_json
 
 HUB = "hf://"
 BATCH_ROWS = 4096
+NAMED_LINES = 5
+"""Lines that a warning names, at most."""
 
 
 class TableRecord(NamedTuple):
@@ -115,19 +117,38 @@ def _hint(column: str, value: Any) -> str:
     return ""
 
 
-def json_records(path: Path, lenient: bool = False) -> Iterator[TableRecord]:
+def json_records(path: Path) -> Iterator[TableRecord]:
     """Objects of a JSON lines file.  Raises DataError naming a malformed line."""
-    for number, line in enumerate(read_lines(path, lenient), 1):
+    for number, line in enumerate(read_lines(path), 1):
+        if line.strip():
+            yield _json_record(path, number, line)
+
+
+def _json_record(path: Path, number: int, line: str) -> TableRecord:
+    location = f"{path}: line {number}"
+    try:
+        record = from_json(line)
+    except ValueError as error:
+        raise DataError(f"{location} is not valid JSON: {error}{one_a_line(line)}") from None
+    if not isinstance(record, dict):
+        raise DataError(f"{location} is not a JSON object{one_a_line(line)}")
+    return TableRecord(location, record, number)
+
+
+def numbered_json_rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """Number of each line with text, and its columns; of a lenient reader (`IncompleteRows`)."""
+    incomplete, sound = IncompleteRows(lenient=True), 0
+    for number, line in enumerate(read_lines(path, lenient=True), 1):
         if not line.strip():
             continue
-        location = f"{path}: line {number}"
         try:
-            record = from_json(line)
-        except ValueError as error:
-            raise DataError(f"{location} is not valid JSON: {error}{one_a_line(line)}") from None
-        if not isinstance(record, dict):
-            raise DataError(f"{location} is not a JSON object{one_a_line(line)}")
-        yield TableRecord(location, record, number)
+            texts = _json_record(path, number, line).texts(columns)
+            sound += 1
+        except DataError as error:
+            incomplete.add(number, str(error))
+            texts = ("",) * len(columns)
+        yield number, texts
+    incomplete.look_back(sound)
 
 
 def one_a_line(line: str) -> str:
@@ -309,6 +330,35 @@ Column = Annotated[int, Field(ge=0)] | str
 Delimiter = Annotated[str, AfterValidator(_delimiter)]
 
 
+class IncompleteRows:
+    """Rows that lack a column: an error at once; of a lenient reader blank rows, with a warning at
+    the end of the file."""
+
+    def __init__(self, lenient: bool) -> None:
+        self._lenient = lenient
+        self._first = ""
+        self._lines: list[int] = []
+        self._count = 0
+
+    def add(self, line: int, message: str) -> None:
+        """Count a row by its line, from 1.  Raises DataError with the message unless lenient."""
+        if not self._lenient:
+            raise DataError(message)
+        self._first = self._first or message
+        self._count += 1
+        if len(self._lines) < NAMED_LINES:
+            self._lines.append(line)
+
+    def look_back(self, sound: int) -> None:
+        """Warn of the rows.  sound: number of the others; DataError is raised without any."""
+        if self._count and not sound:
+            raise DataError(self._first)
+        if self._count:
+            lines = ", ".join(map(str, self._lines)) + ", …" * (self._count > NAMED_LINES)
+            share = f"{self._count:,} of {self._count + sound:,}"
+            warn_once(f"{self._first}; read as blank: {share} rows (line {lines})")
+
+
 def check_columns(header: bool, columns: Iterable[int | str | None]) -> None:
     """Raises SettingError for column names in a file without a header."""
     for column in columns:
@@ -325,28 +375,34 @@ def tsv_rows(
     """Columns of a tab-separated file, by number from 0, or by name if the first line is a header.
 
     There is no quoting: every tab and line end separates; cells quoted by a spreadsheet cause a
-    warning.  An empty line is a row of empty texts.  lenient: as in `read_lines`.  Raises DataError
-    for a missing column.
+    warning.  An empty line is a row of empty texts.  Raises DataError for a missing column.
 
-    path: of the file.  columns: numbers or names, in the order of the result.
+    path: of the file.  columns: numbers or names, in the order of the result.  lenient: as in
+    `read_lines` and `IncompleteRows`.
     """
     lines = enumerate(read_lines(path, lenient), 1)
     names: list[str] = []
     if any(isinstance(column, str) for column in columns):
         names = next(lines)[1].split("\t")
     indices = _indices(path, names, columns, _csv_hint("\t".join(names)))
-    last = max(indices)
+    width = max(indices) + 1
     quoted = QuotedCells(path, columns)
+    incomplete, sound = IncompleteRows(lenient), 0
     for number, line in lines:
-        fields = line.split("\t") if line else [""] * (last + 1)
-        if last >= len(fields):
-            raise DataError(
-                f"{path}: line {number} has no column {last}, counted from 0: it has "
-                f"{len(fields) - 1} tabs; separate its texts by tabs, or remove it{_csv_hint(line)}"
+        fields = line.split("\t") if line else [""] * width
+        if width > len(fields):
+            incomplete.add(
+                number,
+                f"{path}: line {number} has {len(fields)} of {width} columns; separate its texts "
+                f"by tabs, or remove it{_csv_hint(line)}",
             )
+            fields += [""] * (width - len(fields))
+        else:
+            sound += 1
         row = tuple(fields[i] for i in indices)
         quoted.look_at(row, number)
         yield row
+    incomplete.look_back(sound)
     quoted.look_back()
 
 
@@ -374,16 +430,17 @@ def numbered_csv_rows(
     skipped.  Raises DataError for a missing column, and as `csv_cells` does.
 
     path: of the file.  delimiter: between cells.  header: True if the first row holds names.
-    lenient: as in `read_lines`.
+    lenient: as in `read_lines` and `IncompleteRows`.
     """
-    rows = (row for row in csv_cells(read_lines(path, lenient), str(path), delimiter) if row[1])
+    cells = csv_cells(read_lines(path, lenient), str(path), delimiter, lenient)
+    rows = (row for row in cells if row[1])
     number, names = next(rows, (1, []))
     hint = _delimiter_hint(names, delimiter)
     indices = _indices(path, names if header else [], columns, hint)
     if max(indices) >= len(names):
         raise DataError(
-            f"{path}: line {number} has no column {max(indices)}, counted from 0: it is cut into "
-            f"{len(names)} by {delimiter!r}{hint}"
+            f"{path}: line {number} has {len(names)} of {max(indices) + 1} columns, cut by "
+            f"{delimiter!r}{hint}"
         )
     first = [] if header else [(number, names)]
     for number, row in itertools.chain(first, rows):
@@ -391,28 +448,35 @@ def numbered_csv_rows(
 
 
 def csv_cells(
-    lines: Iterable[str], location: str, delimiter: str = ","
+    lines: Iterable[str], location: str, delimiter: str = ",", lenient: bool = False
 ) -> Iterator[tuple[int, list[str]]]:
     """Number of the first line of each row, and its cells; blank lines have none.
 
     location: named in messages.  delimiter: between cells.  lines: read only as far as a row needs.
-    Raises DataError for invalid CSV, and for a row with more or fewer cells than the first.
+    lenient: as in `IncompleteRows`.  Raises DataError for invalid CSV, and for a row with more or
+    fewer cells than the first.
     """
     csv.field_size_limit(LINE_LIMIT.most() << 20)
     rows = csv.reader((f"{line}\n" for line in lines), delimiter=delimiter, strict=True)
-    width, first, number = 0, 1, 1
+    width, first, number, sound = 0, 1, 1, -1  # the first row sets the width, and may be a header
+    incomplete = IncompleteRows(lenient)
     try:
         for row in rows:
             if row and not width:
                 width, first = len(row), number
             if row and len(row) != width:
-                raise DataError(
+                incomplete.add(
+                    number,
                     f"{location}: line {number} has {len(row)} columns, but line {first} has "
                     f"{width}; check the delimiter ({delimiter!r}), and quote any text that "
-                    "contains it"
+                    "contains it",
                 )
+                row = [""] * width
+            elif row:
+                sound += 1
             yield number, row
             number = rows.line_num + 1
+        incomplete.look_back(sound)
     except csv.Error as error:
         raise DataError(
             f"{location}: line {number} is not valid CSV: {error}; double any quotation mark in "

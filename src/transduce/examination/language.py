@@ -158,6 +158,8 @@ ALONE = 0.3
 """Share of the probability of a word without the other side."""
 SHARED = 2.5
 """Nats for a word that no lexicon has, and both sides."""
+FEW_DIFFERENT = 0.1
+"""Share of pairs whose sides differ, at most, in data of a task that copies."""
 _UNSPACED = "".join(f"{low}-{high}" for low, high in UNSPACED)
 _WORDS = re.compile(rf"[{_UNSPACED}]|[^\W_{_UNSPACED}]+")
 
@@ -168,6 +170,16 @@ def text_words(text: str) -> list[str]:
     """Beginnings of different words, in their order."""
     stems = (sys.intern(word[:STEM]) for word in _WORDS.findall(text.casefold()))
     return list(dict.fromkeys(stems))[:WORDS]
+
+
+def is_copying(sample: Sequence[Pair]) -> bool:
+    """True for a task whose equal sides are no fault: pairs that differ have most of their target's
+    words in the source, as in normalisation, or are the few."""
+    different = [pair for pair in sample if pair[0].split() != pair[1].split()]
+    words = list(map(_words, different))
+    shared = sum(len({*source} & {*target}) for source, target in words)
+    few = len(different) <= FEW_DIFFERENT * len(sample)
+    return few or 2 * shared >= sum(len(target) for _, target in words)
 
 
 class _Direction(NamedTuple):

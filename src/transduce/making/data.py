@@ -20,7 +20,7 @@ from transduce.data.pairs import JsonLines, without_marks, write_pairs
 from transduce.errors import DataError, RunError, SettingError
 from transduce.examination.corpora import ExaminedCorpus, Sample, folded
 from transduce.examination.examine import examined
-from transduce.examination.language import SideOrder
+from transduce.examination.language import SideOrder, is_copying
 from transduce.making.columns import are_labels
 from transduce.making.plan import DataFacts, Destination, Kind, interval
 from transduce.metrics.measure import make_metric
@@ -148,7 +148,7 @@ def prepare(
     sample, read = _sample(corpus)
     kind = kind or kind_of(sample)
     swapped = _turned_round(sample, corpus, directory) if kind == "translation" else 0
-    left_out = DROPPED[kind]
+    left_out = [k for k in DROPPED[kind] if k != "untranslated" or not is_copying(sample)]
     kinds = (*left_out, *NOTED) if kind == "translation" else left_out
     dropped, noted = Counter[str](), Counter[str]()
     low, high = TEST_PAIRS
