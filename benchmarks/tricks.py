@@ -375,8 +375,8 @@ def main() -> None:
     done = {key_of(row) for row in rows}
     tasks = [(task, *prepared(arguments.data, task, arguments.place)) for task in TASKS]
     costs = costs_of_tasks(tasks, arguments.place)
-    for name, trick in TRICKS.items():
-        for (task, facts, paths), seed in itertools.product(tasks, SEEDS):
+    for seed, (name, trick) in itertools.product(SEEDS, TRICKS.items()):
+        for task, facts, paths in tasks:
             key = dict(zip(KEY, (task[1], name, seed, arguments.seconds), strict=True))
             if key_of(key) in done or name not in costs[task[1]]:
                 continue

@@ -60,6 +60,27 @@ def test_a_model_that_learnt_nothing_is_called_so() -> None:
     assert _more(5, 38) == 480 and _more(5, 4_000) == 10
 
 
+def of_facts(**facts: object) -> Account:
+    return Account("run", "translation", False, FACTS | facts, {}, {}, (0, 0, 100), [], [], ())
+
+
+def test_a_run_to_start_from_that_loses_is_named() -> None:
+    for language in ("en", "zh"):
+        why = of_facts(rejected="runs/base").why(language)
+        assert any("runs/base" in reason for reason in why)
+        assert len(why) == len(account("translation").why(language)) + 1
+
+
+@pytest.mark.parametrize(("gain", "advised"), [((1.2, 0.3, 2.0), False), ((-5.0, -9, 1), True)])
+def test_a_run_that_is_worse_than_its_start_is_called_so(
+    gain: tuple[float, float, float], advised: bool
+) -> None:
+    sentence = of_facts(start="runs/base", start_gain=gain).quality("en")[-1]
+    assert "runs/base as it was" in sentence and f"{gain[0]:+.1f}" in sentence
+    assert ("keep that one" in sentence) is advised
+    assert "as it was" not in " ".join(of_facts(start="", start_gain=()).quality("en"))
+
+
 @pytest.mark.parametrize(
     ("kind", "outputs", "references", "learnt"),
     [

@@ -136,6 +136,10 @@ class Account:
             low, high = self.intervals.get(name, (score, score))
             numbers = {"meaning": words(language)["metrics"].get(name, name), "score": score}
             parts.append(sentences["scores"].format(**numbers, low=low, high=high))
+        if self.facts.get("start_gain"):
+            gain, low, high = self.facts["start_gain"]
+            numbers = {"start": self.facts["start"], "gain": gain, "low": low, "high": high}
+            parts.append(sentences["start gain" if gain > 0 else "start loss"].format(**numbers))
         return parts
 
     def why(self, language: str) -> list[str]:
@@ -148,6 +152,7 @@ class Account:
         facts["columns"] = "; ".join(self.facts["columns"])
         names = ["read", *(name for name in ("columns", "swapped", "dropped") if facts[name])]
         names += ["split", "speed", "started" if facts.get("start") else "choice"]
+        names += ["rejected"] if facts.get("rejected") else []
         names += ["order"] if facts["order"] else []
         names += ["tried"] if facts["tried"] else []
         names += ["synthetic"] if facts["synthetic"] else []
@@ -246,6 +251,8 @@ def account_of(model: Run, evaluation: Evaluation, plan: Plan, interrupted: bool
         "speed": round(plan.tokens_per_second),
         "candidate": plan.request.start if plan.candidate == START else plan.candidate,
         "start": plan.request.start if plan.candidate == START else "",
+        "start_gain": list(plan.start_gain),
+        "rejected": plan.request.start if plan.candidate != START else "",
         "failure": plan.failure,
         "order": ", ".join(f"{name} {lost:.1f}" for name, lost in plan.order if lost < math.inf),
         "tried": ", ".join(f"{name} {score:.1f}" for name, score in plan.tried.items()),

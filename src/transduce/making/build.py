@@ -383,6 +383,10 @@ class Maker:
         began = time.monotonic()
         evaluation = model.evaluate("test")
         plan.test_seconds = time.monotonic() - began
+        if plan.candidate == START and self._left() > plan.test_seconds:
+            with reported(f"the test of {plan.request.start}"):
+                before = load(Path(plan.request.start)).evaluate(examples=_items(evaluation))
+                plan.start_gain = gain_of(before, evaluation, self.prepared.facts.kind)
         return model, evaluation
 
     def halves(self) -> None:
@@ -481,6 +485,12 @@ def _made(maker: Maker, absent: Sequence[Path], added: float) -> Account:
     account = account.with_curve(plan)
     write_account(account, run)
     return account
+
+
+def _items(evaluation: Evaluation) -> list[tuple[str, str]]:
+    """Sources with their first right answers."""
+    references = (texts[0] for texts in evaluation.references)
+    return list(zip(evaluation.sources, references, strict=True))
 
 
 @contextlib.contextmanager

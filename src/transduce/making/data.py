@@ -313,7 +313,8 @@ class Plan:
     """The request, and the results of the steps so far.
 
     failure: message of a training that failed.  trained: it has ended.  gain: points of twice the
-    data, and their 95 % interval; empty if unmeasured.  start_seconds: of a step from the run to
+    data, and their 95 % interval; empty if unmeasured.  start_gain: likewise, over the run to start
+    from as it was.  start_seconds: of a step from the run to
     start from, as measured.  overhead: seconds of a short training
     beside its steps.  test_seconds: of the test.  seconds: spent before the training.
     """
@@ -330,6 +331,7 @@ class Plan:
     synthetic: int = 0
     curve: list[tuple[int, float]] = field(default_factory=list)
     gain: tuple[float, float, float] | tuple[()] = ()
+    start_gain: tuple[float, float, float] | tuple[()] = ()
     overhead: float = 0.0
     start_seconds: float = 0.0
     test_seconds: float = 0.0
@@ -345,7 +347,7 @@ class Plan:
                 f"--minutes {minutes:g}: {run} has had {had}; with --resume, give more than these"
             )
         self.request = replace(self.request, minutes=minutes)
-        self.trained, self.curve, self.gain = False, [], ()
+        self.trained, self.curve, self.gain, self.start_gain = False, [], (), ()
         return added
 
     @classmethod
