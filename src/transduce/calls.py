@@ -66,11 +66,13 @@ class DoctorOptions(TypedDict, total=False):
 
 
 class ExportOptions(TypedDict, total=False):
-    """Options of `export`.  languages: codes of source and target, for `argos`."""
+    """Options of `export`.  languages: codes of source and target, for `argos`.  again: replace a
+    file."""
 
     form: Format
     precision: Literal["float32", "int8"]
     languages: tuple[str, str]
+    again: bool
 
 
 class ImportOptions(TypedDict, total=False):

@@ -14,6 +14,7 @@ import sentencepiece
 import transduce
 from helpers.tiny_run import reversal_pairs, tiny_settings, write_tsv
 from transduce import DecodingOptions, RunError
+from transduce.cli.main import main
 from transduce.errors import TransduceError
 from transduce.runs.exporting import export_run
 from transduce.text import load_tokenizer
@@ -113,6 +114,21 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
         with pytest.raises(RunError, match="exists; give another DIRECTORY"):
             export_run(RUN, tmp_path / name)
     assert (tmp_path / "file").read_text() == "kept"
+
+
+def test_again_replaces_a_file_alone(tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    page.write_text("old")
+    with pytest.raises(RunError, match=r"page.html exists; --again replaces it"):
+        export_run(RUN, page, form="html")
+    assert page.read_text() == "old"
+    assert main(["export", str(RUN), str(page), "--format", "html", "--again"]) == 0
+    assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
+    (folder := tmp_path / "folder.html").mkdir()
+    with pytest.raises(RunError, match="exists; give another FILE"):
+        export_run(RUN, folder, form="html", again=True)
+    with pytest.raises(RunError, match="exists; give another DIRECTORY"):
+        export_run(RUN, page, form="marian", again=True)
 
 
 def broken(*arguments: Any) -> None:

@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from transduce.cli.main import main
 from transduce.errors import DataError
 from transduce.localise.formats import read_document
 from transduce.localise.languages import code_page, is_right_to_left, is_same_language
 from transduce.localise.plurals import categories, rule_of
 
+RUN = Path(__file__).parents[1] / "runs" / "0.1.0" / "translation"
 HEADER = 'msgid ""\nmsgstr ""\n"Content-Type: text/plain; charset=UTF-8\\n"\n'
 PO = HEADER + '{}\nmsgid "Open"\nmsgstr ""\n'
 XLIFF = (
@@ -237,3 +239,29 @@ def test_a_table_of_texts_of_one_language_is_replaced(name: str) -> None:
     assert translated == f'key,{name}\r\na,"Öffnen, bitte."\r\nb,"Sichern"\r\nc,5\r\n'
     with pytest.raises(DataError, match="does not name the columns"):
         read_document("a.csv", b"text,value\nA,B\n", target_language="de")
+
+
+@pytest.mark.parametrize(
+    ("languages", "message"),
+    [
+        ("", "names no source language; give --source-language CODE, that of the documents"),
+        ("source = ['fr', 'it']", "several source languages; give --source-language: fr, it"),
+        (
+            "source = 'fr'\ntarget = ['pt', 'gl']",
+            "several target languages; give --target-language: pt, gl",
+        ),
+        (
+            f"source = 'fr'\ntarget = {[f'a{letter}' for letter in 'abcdefghi']}",
+            "give --target-language: aa, ab, ac, ad, ae, af, ag, ah, …",
+        ),
+    ],
+)
+def test_advice_names_the_languages_of_the_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], languages: str, message: str
+) -> None:
+    run = shutil.copytree(RUN, tmp_path / "run")
+    with (run / "recipe.toml").open("a", encoding="utf-8") as recipe:
+        recipe.write(f"\n[languages]\n{languages}\n")
+    (tmp_path / "a.txt").write_text("dog\n", encoding="utf-8")
+    assert main(["localise", str(run), str(tmp_path / "a.txt"), "--in-place"]) == 2
+    assert capsys.readouterr().err.endswith(f"{message}\n")

@@ -18,7 +18,7 @@ FACTS = {
     "synthetic": 0,
     "dropped_count": 0,
     "read": 100,
-    "more_minutes": 240,
+    "more_minutes": 40,
     "forms": {"engine": "", "page": "it has no tables"},
     "dropped": {},
     "columns": ["a.tsv: column 1 -> column 2"],
@@ -50,14 +50,18 @@ def test_a_model_that_learnt_nothing_is_called_so() -> None:
     sentences = account("translation", learnt=False).quality("en")
     assert sentences[0].startswith("It has learnt nothing yet") and "38 steps" in sentences[0]
     helps = account("translation", learnt=False)._helps("en")
-    assert "--minutes 240" in helps[0]
+    assert "--minutes 40" in helps[0]
     headings = [heading for heading, *_ in account("translation", learnt=False).sections("en")]
     assert words("en")["headings"]["good"] not in headings
     reasons = account("translation").why("en")
     assert "Columns: a.tsv: column 1 -> column 2." in reasons
     assert any("3 pairs looked like target → source" in reason for reason in reasons)
     assert "learnt nothing" not in " ".join(account("translation").quality("en"))
-    assert _more(5, 38) == 480 and _more(5, 4_000) == 10
+
+
+def test_more_minutes_are_the_next_of_the_forecast() -> None:
+    advised = [_more(minutes) for minutes in (1, 5, 10, 30, 60, 120, 2000)]
+    assert advised == [10, 10, 40, 120, 120, 480, 4000]
 
 
 def of_facts(**facts: object) -> Account:

@@ -192,11 +192,13 @@ def translation_by(
         translator = translator.between(source if sources else None, target)
     options = chosen_options(translator, decoding)
     translator.check(options)
-    if source is None and len(sources) != 1:
-        number = "several source languages" if sources else "no source language"
-        raise SettingError(f"the recipe of {run} names {number}; give --source-language de")
-    source = source or sources[0]
-    target = target or (targets[0] if len(targets) == 1 else None)
+    source = _language(run, "source", source, sources)
+    target = _language(run, "target", target, targets)
+    if source is None:
+        raise SettingError(
+            f"the recipe of {run} names no source language; give --source-language CODE, that of "
+            "the documents"
+        )
     links, quiet = aligner(translator), translator.quiet()
     terms = terms_in(glossary, source, target)
     once: dict[tuple[str, DecodingOptions], Translated | TransduceError] = {}
@@ -224,6 +226,14 @@ def translation_by(
         return localised(segments, source, attempt, options, links, target, inspect)
 
     return translate, source, target
+
+
+def _language(run: Path, side: str, code: str | None, known: Sequence[str]) -> str | None:
+    """Code of a side: that of an option, else the only one of a run, if it has any."""
+    if code is None and len(known) > 1:
+        listed = ", ".join(known[:8]) + ", …" * (len(known) > 8)
+        raise SettingError(f"{run} has several {side} languages; give --{side}-language: {listed}")
+    return code or next(iter(known), None)
 
 
 def checked_names(

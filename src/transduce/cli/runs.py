@@ -47,6 +47,7 @@ def export(
     ] = "ctranslate2",
     precision: Literal["float32", "int8"] | None = None,
     languages: str = "",
+    again: Flag = False,
 ) -> None:
     """Export a run for CTranslate2, Argos Translate, transformers, ONNX Runtime or a web page.
 
@@ -70,10 +71,12 @@ def export(
         matrices to a quarter of the size.
     languages
         Codes of the source and the target language, such as de-en; for argos.
+    again
+        Replace an existing file.
     """
     from transduce.runs.exporting import export_run
 
-    print_lines(str(export_run(run, directory, precision, form, _pair(languages))))
+    print_lines(str(export_run(run, directory, precision, form, _pair(languages), again)))
 
 
 def _pair(languages: str) -> tuple[str, str] | None:

@@ -66,7 +66,7 @@ def read_desktop(content: bytes, reading: Reading) -> Document:
     """Read the names and comments of an entry, and their translations (`Name[de]`)."""
     language = reading.language
     if language is None:
-        raise DataError("the target language is not known; give --target-language de")
+        raise DataError("the target language is not known; give --target-language CODE")
     decoded = reading.decode(content)
     code, section = language.replace("-", "_"), ""
     values: dict[tuple[str, str], re.Match[str]] = {}

@@ -118,7 +118,7 @@ def read_xcstrings(decoded: DecodedText, root: JsonNode, reading: Reading) -> Do
     """
     language = reading.language
     if language is None:
-        raise DataError("the target language is not known; give --target-language de")
+        raise DataError("the target language is not known; give --target-language CODE")
     units: list[Unit] = []
     source = root.members["sourceLanguage"].string
     if unread := of_other_languages(reading, source):

@@ -45,7 +45,7 @@ def target_path(pattern: Path, language: str | None) -> Path:
         for part in pattern.parts
     ]
     if language is None and LANGUAGE in str(pattern):
-        raise DataError(f"{pattern}: the target language is not known; give --target-language de")
+        raise DataError(f"{pattern}: the target language is not known; give --target-language CODE")
     return Path(*parts)
 
 

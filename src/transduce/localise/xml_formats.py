@@ -358,7 +358,7 @@ def read_tmx(decoded: DecodedText, root: Element, reading: Reading) -> Document:
     """
     language = reading.language
     if language is None:
-        raise DataError("the target language is not known; give --target-language de")
+        raise DataError("the target language is not known; give --target-language CODE")
     header = root.child("header")
     references: dict[str, str] = {}
     units = []

@@ -22,7 +22,7 @@ from transduce.errors import TransduceError
 from transduce.interop import ctranslate2
 from transduce.loading import Run
 from transduce.making.data import GOOD, POOR, Plan, has_learnt, scores_of_items
-from transduce.making.plan import START
+from transduce.making.plan import MINUTES, START
 from transduce.models.config import EncoderDecoderConfig
 from transduce.support.tables import html_table
 from transduce.tasks.evaluation import Evaluation
@@ -62,9 +62,6 @@ FLAT = 1.0
 """Points of twice the data that are no gain."""
 FEW_EPOCHS, MANY_EPOCHS = 5.0, 20.0
 """Epochs below which more time helps, and from which it hardly does."""
-ENOUGH_STEPS = 2_500
-"""Steps that a model which has learnt nothing is to make, at least."""
-ROUND = (1, 2, 5, 10, 20, 30, 60, 120, 240, 480, 960, 1440)
 Row = tuple[str, str, str, float]
 """Source, output, reference and score of an example."""
 
@@ -242,7 +239,7 @@ def account_of(model: Run, evaluation: Evaluation, plan: Plan, interrupted: bool
         "columns": list(prepared.columns),
         "swapped": prepared.swapped,
         "forms": forms(model),
-        "more_minutes": _more(plan.request.minutes, steps),
+        "more_minutes": _more(plan.request.minutes),
         "read": prepared.read,
         "dropped": dict(prepared.dropped),
         "dropped_count": sum(prepared.dropped.values()),
@@ -277,10 +274,9 @@ def account_of(model: Run, evaluation: Evaluation, plan: Plan, interrupted: bool
     return account.with_curve(plan)
 
 
-def _more(minutes: float, steps: int) -> int:
-    """Minutes for enough steps, at least twice as many as now, in round numbers."""
-    needed = max(2 * minutes, minutes * min(ENOUGH_STEPS / max(steps, 1), 100.0))
-    return next((round_number for round_number in ROUND if round_number >= needed), ROUND[-1])
+def _more(minutes: float) -> int:
+    """The next minutes of the forecast that are at least twice as many."""
+    return next((more for more in MINUTES if more >= 2 * minutes), round(2 * minutes))
 
 
 def _varied(rows: Sequence[Row]) -> list[Row]:

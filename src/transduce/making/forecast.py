@@ -7,11 +7,9 @@ from pathlib import Path
 
 from transduce.making.build import TEST_SHARE, Maker
 from transduce.making.data import Plan, PreparedData, Request
-from transduce.making.plan import expected_score, preferred, ranked
+from transduce.making.plan import MINUTES, expected_score, preferred, ranked
 from transduce.making.trials import METRICS
 from transduce.support.tables import table
-
-MINUTES = (10, 40, 120)
 
 
 @dataclass(frozen=True)
@@ -49,7 +47,7 @@ def forecast(request: Request) -> Forecast:
         maker.prepare([])
         maker.measure()
     facts, speed, rows = maker.prepared.facts, maker.plan.tokens_per_second, []
-    for minutes in MINUTES:
+    for minutes in MINUTES[:3]:
         work = speed * 60 * minutes * (1 - TEST_SHARE)
         best = preferred(facts, ranked(facts, work), request.destination)[0]
         rows.append((minutes, best, *expected_score(facts, work)))

@@ -23,6 +23,8 @@ from transduce.recipes import parse_recipe
 Kind = Literal["translation", "spelling", "classification"]
 Destination = Literal["", "page", "server", "anywhere"]
 """Place that a model is made for: pages, the native engine's server, or both and ONNX."""
+MINUTES = (10, 40, 120, 480, 1440)
+"""Minutes of a forecast, the first three, and of advice."""
 START = "start"
 """Candidate that goes on from the run of `--start`."""
 FINE_TUNING: Mapping[str, Any] = {"optimizer": {"kind": "adam"}, "peak": 2e-4}

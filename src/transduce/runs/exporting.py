@@ -242,6 +242,7 @@ def export_run(
     precision: Precision | None = None,
     form: Format = "ctranslate2",
     languages: tuple[str, str] | None = None,
+    again: bool = False,
 ) -> Path:
     """Write a run that translates, or for `onnx` an encoder of texts, in the form of another
     program, with its tokenizer.
@@ -252,13 +253,17 @@ def export_run(
     languages: codes of source and target, which `argos` needs; by default the target's is the
     recipe's.
 
-    Raises RunError if the path is there already, and for a run that the program cannot express;
-    SettingError for options that do not fit, and where the extra is missing.
+    Raises RunError if the path is there already, unless it is a file that `again` replaces, and for
+    a run that the program cannot express; SettingError for options that do not fit, and where the
+    extra is missing.
     Whatever happens, the result is whole or not there.
     """
     path = Path(directory)
-    if path.exists() or path.is_symlink():
-        raise RunError(f"{path} exists; give another DIRECTORY")
+    if path.is_file() and form in SUFFIXES:
+        if not again:
+            raise RunError(f"{path} exists; --again replaces it")
+    elif path.exists() or path.is_symlink():
+        raise RunError(f"{path} exists; give another {'FILE' if form in SUFFIXES else 'DIRECTORY'}")
     precision = precision or ("int8" if form in WEB else "float32")
     _check_options(path, precision, form, languages)
     loaded = load_as(LoadedRun, run, "cpu", engine="pytorch")
