@@ -125,6 +125,19 @@ def test_a_run_to_start_from_competes(
     assert steps.candidate == chosen and steps.tried == scores
 
 
+@pytest.mark.parametrize(("brief", "chosen"), [((2.3, 0.2), "nano"), ((12.0, 0.2), START)])
+def test_a_run_that_wins_by_chance_is_not_gone_on_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, brief: tuple[float, float], chosen: str
+) -> None:
+    prepared = PreparedData(FACTS, {"train": "a"}, {"valid": 31}, 0, {}, {})
+    steps = Plan(Request([], 3, start="base"), prepared, 500.0, 500, [("nano", 0.0)])
+    scores = dict(zip((START, "nano"), brief, strict=True))
+    monkeypatch.setattr(Maker, "_train_briefly", lambda self, name, *_: scores[name])
+    monkeypatch.setattr(Maker, "save", lambda self: None)
+    Maker(tmp_path, steps).choose()
+    assert steps.candidate == chosen
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("small")
 def test_fine_tuning_a_taught_run_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

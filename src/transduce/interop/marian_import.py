@@ -319,6 +319,7 @@ def _stack(config: Config, side: str, kind: type[Stack]) -> Stack:
         activation=config.one_of("transformer-ffn-activation", theirs, "swish"),
         positions="sinusoidal-marian",
         norm_epsilon=EPSILON,
+        dropout=0.0,  # the files name none, and students are distilled without
     )
 
 

@@ -215,7 +215,8 @@ class Maker:
         Larger candidates need more time: the points that the table expects a candidate to lose
         by the short training alone are added to its score, and to that of one that can be taken
         along, the interval of the score.  To one that competes with a run to start from, the points
-        are added that the table expects of the longer training.
+        are added that the table expects of the longer training; that run has to win by more than
+        the interval of its score, as two that have learnt nothing differ by chance.
         """
         rounds = max(len(names) - 1, 1)
         rate, final = self.plan.tokens_per_second, dict(self.plan.order)
@@ -230,10 +231,13 @@ class Maker:
                     directory = f"trials/{name}-{len(names)}"
                     scores[name] = self._train_briefly(name, directory, seconds)
                     self.plan.tried[name] = scores[name]
+                    if name == START:
+                        scores[name] -= interval(scores[name], min(tested, VALIDATED))
+                        continue
                     if is_contest:
                         works = (rate * self._main_seconds(), rate * seconds)
                         longer, shorter = (expected_score(facts, work)[0] for work in works)
-                        scores[name] += 0 if name == START else max(longer - shorter, 0.0)
+                        scores[name] += max(longer - shorter, 0.0)
                         continue
                     if is_portable(facts, name):
                         scores[name] += interval(scores[name], min(tested, VALIDATED))
