@@ -17,6 +17,7 @@ ENTRY = re.compile(
     r"^- \*\*(?P<name>.+?)\*\*(?: ?[(（](?P<forms>.+?)[)）])?[:：] ?(?P<text>.+)$", re.M
 )
 UNEXPLAINED = (nodes.title, nodes.literal, nodes.reference, nodes.raw, nodes.math, nodes.math_block)
+UNEXPLAINED += (nodes.literal_block, nodes.doctest_block)
 SCRIPTS = ("numbers.js", "book.js", "widgets.js")
 
 Entry = tuple[str, str, re.Pattern[str]]

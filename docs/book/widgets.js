@@ -24,7 +24,18 @@ function widget(place, fields, draw) {
 }
 
 const line = (text, className = "") => element("p", { className, textContent: text });
-const refused = () => line(say("请写数字，用空格隔开。", "Numbers please, separated by blanks."), "refused");
+const refused = () => line(say("请写数字，用空格隔开，最大一百万。", "Numbers please, separated by blanks, up to a million."), "refused");
+
+// The numbers of a field; null where a part is none, or too great for a picture.
+function fieldNumbers(text) {
+  const numbers = numbersOf(text);
+  return numbers?.every((x) => Math.abs(x) <= 1e6) ? numbers : null;
+}
+
+function fieldNumber(text) {
+  const numbers = fieldNumbers(text);
+  return numbers?.length === 1 ? numbers[0] : undefined;
+}
 
 function table(heads, rows) {
   const cells = (tag, list) => list.map((cell) => element(tag, {}, cell));
@@ -74,24 +85,29 @@ function tokens(place) {
   );
 }
 
-// A plane from −5 to 5 with arrows; a click or tap moves the first one.
+// A plane of ten squares each way that holds all arrows; a click or tap moves the first one.
 function plane(arrows, moved) {
+  const greatest = Math.max(...arrows.flatMap(([, v]) => v.map(Math.abs)));
+  let unit = 1; // of a square: 1, 2, 5, 10, 20 …
+  for (let i = 0; greatest > 5 * unit; i++) unit *= [2, 2.5, 2][i % 3];
   const picture = drawn("svg", { viewBox: "-5.5 -5.5 11 11", role: "img", "aria-label": arrows.map(([name, v]) => `${name} (${v.map((x) => shown(x))})`).join(", ") });
   for (let i = -5; i <= 5; i++)
     picture.append(
       drawn("line", { x1: i, x2: i, y1: -5, y2: 5, class: i ? "grid" : "axis" }),
       drawn("line", { y1: i, y2: i, x1: -5, x2: 5, class: i ? "grid" : "axis" }),
     );
-  arrows.forEach(([name, [x, y]], i) =>
+  picture.append(drawn("text", { x: 5, y: 0.8, "text-anchor": "end" }, shown(5 * unit)));
+  arrows.forEach(([name, v], i) => {
+    const [x, y] = v.map((part) => part / unit);
     picture.append(
       drawn("line", { x1: 0, y1: 0, x2: x, y2: -y, class: `arrow a${i}` }),
       drawn("circle", { cx: x, cy: -y, r: 0.18, class: `a${i}` }),
       drawn("text", { x: x + (x > 3 ? -0.3 : 0.3), y: -y - 0.3, "text-anchor": x > 3 ? "end" : "start" }, name),
-    ),
-  );
+    );
+  });
   picture.addEventListener("click", ({ clientX, clientY }) => {
     const { left, top, width } = picture.getBoundingClientRect();
-    moved([((clientX - left) / width) * 11 - 5.5, 5.5 - ((clientY - top) / width) * 11].map((x) => Math.round(2 * x) / 2));
+    moved([((clientX - left) / width) * 11 - 5.5, 5.5 - ((clientY - top) / width) * 11].map((x) => (Math.round(2 * x) / 2) * unit));
   });
   return picture;
 }
@@ -104,7 +120,7 @@ function vectors(place) {
       ["b =", "1 2", { size: 8 }],
     ],
     (first, second, inputs, update) => {
-      const [a, b] = [first, second].map(numbersOf);
+      const [a, b] = [first, second].map(fieldNumbers);
       if (a?.length !== 2 || b?.length !== 2) return refused();
       const both = a.map((x, i) => x + b[i]),
         apart = a.map((x, i) => x - b[i]),
@@ -129,7 +145,7 @@ function products(place) {
       ["k =", "3 5 −1", { size: 16 }],
     ],
     (first, second) => {
-      const [q, k] = [first, second].map(numbersOf);
+      const [q, k] = [first, second].map(fieldNumbers);
       if (!q || !k) return refused();
       if (q.length !== k.length) return line(say(`两个向量要一样长：现在是 ${q.length} 和 ${k.length}。`, `Both need the same length: now ${q.length} and ${k.length}.`), "refused");
       const value = dot(q, k),
@@ -158,17 +174,17 @@ function weights(place) {
       [say("温度", "Temperature"), "1", { size: 5 }],
     ],
     (first, second) => {
-      const scores = numbersOf(first),
-        temperature = numbersOf(second)?.[0];
+      const scores = fieldNumbers(first),
+        temperature = fieldNumber(second);
       if (!scores) return refused();
-      if (!(temperature > 0)) return line(say("温度要大于 0。", "The temperature must be above 0."), "refused");
+      if (!(temperature >= 1e-6)) return line(say("温度要大于 0。", "The temperature must be above 0."), "refused");
       const shares = softmax(scores, temperature),
-        divided = scores.map((score) => Math.exp(score / temperature)),
-        exact = divided.every((x) => x > 1e-4 && x < 1e6);
+        divided = scores.map((score) => score / temperature),
+        exact = divided.every((x) => Math.abs(x) < 9);
       return [
         table(
           [say("分数", "score"), temperature === 1 ? "exp" : `exp(·/${shown(temperature)})`, say("权重", "weight"), ""],
-          scores.map((score, i) => [shown(score), exact ? shown(divided[i]) : divided[i].toExponential(2), shares[i].toFixed(4), bar(shares[i])]),
+          scores.map((score, i) => [shown(score), exact ? shown(Math.exp(divided[i])) : `e^${shown(divided[i])}`, shares[i].toFixed(4), bar(shares[i])]),
         ),
         line(say(`权重之和 ${shown(sum(shares))}`, `Sum of the weights ${shown(sum(shares))}`), "sum"),
       ];
@@ -179,9 +195,9 @@ function weights(place) {
 function losses(place) {
   widget(
     place,
-    [[say("正确词元的概率", "Probabilities of the right tokens"), "0.887 0.395 0.936 0.846 0.762 0.892 0.921", { size: 44 }]],
+    [[say("正确词元的概率", "Probabilities of the right tokens"), "0.886 0.395 0.936 0.846 0.762 0.892 0.921", { size: 44 }]],
     (typed) => {
-      const given = numbersOf(typed);
+      const given = fieldNumbers(typed);
       if (!given) return refused();
       if (given.some((p) => !(p > 0 && p <= 1))) return line(say("概率大于 0，不超过 1。概率是 0 时损失无穷大。", "Probabilities are above 0 and at most 1. At 0 the loss is infinite."), "refused");
       const mean = meanLoss(given);
@@ -205,8 +221,9 @@ function descent(place) {
       [say("学习率 η", "Learning rate η"), "0.1", { size: 5 }],
     ],
     (first, second, third, inputs, update) => {
-      const [w0, example, rate] = [numbersOf(first)?.[0], numbersOf(second), numbersOf(third)?.[0]];
-      if (w0 === undefined || example?.length !== 2 || rate === undefined || !example[0]) return refused();
+      const [w0, example, rate] = [fieldNumber(first), fieldNumbers(second), fieldNumber(third)];
+      if (w0 === undefined || example?.length !== 2 || rate === undefined) return refused();
+      if (Math.abs(example[0]) < 1e-3) return line(say("x 离 0 太近。", "x is too near 0."), "refused");
       if (start.w !== w0 || start.example !== second || start.rate !== third || !path.length) {
         Object.assign(start, { w: w0, example: second, rate: third });
         path.splice(0, path.length, w0);
@@ -214,7 +231,9 @@ function descent(place) {
       const w = path.at(-1),
         slope = slopeOf(w, example),
         best = example[1] / example[0],
-        reach = Math.max(1, Math.abs(w0 - best)) * 1.4,
+        away = path.map((v) => Math.abs(v - best)),
+        reach = Math.max(1, ...away) * 1.4,
+        far = away.at(-1) > 1e6 * Math.max(1, away[0]),
         highest = squaredError(best + reach, example),
         at = (v) => [(v - best) / reach, -squaredError(v, example) / highest],
         picture = drawn("svg", { viewBox: "-1.1 -1.1 2.2 1.3", class: "curve", role: "img", "aria-label": `w = ${shown(w)}, L = ${shown(squaredError(w, example))}` }),
@@ -230,11 +249,11 @@ function descent(place) {
         picture,
         line(`L(w) = (${shown(example[0])}w − ${shown(example[1])})² = ${shown(squaredError(w, example))}`, "sum"),
         line(say(`梯度 = 2·x·(x·w − y) = ${shown(slope)}   第 ${path.length - 1} 步，w = ${shown(w)}`, `Gradient = 2·x·(x·w − y) = ${shown(slope)}   Step ${path.length - 1}, w = ${shown(w)}`), "sum"),
-        line(say(`下一个 w = ${shown(w)} − ${shown(rate)} × ${shown(slope)} = ${shown(stepped(w, example, rate))}`, `Next w = ${shown(w)} − ${shown(rate)} × ${shown(slope)} = ${shown(stepped(w, example, rate))}`), "sum"),
+        far ? line(say("越走越远：学习率太大。", "Further and further away: the learning rate is too high."), "refused") : line(say(`下一个 w = ${shown(w)} − ${shown(rate)} × ${shown(slope)} = ${shown(stepped(w, example, rate))}`, `Next w = ${shown(w)} − ${shown(rate)} × ${shown(slope)} = ${shown(stepped(w, example, rate))}`), "sum"),
         element(
           "p",
           {},
-          button(say("走一步", "One step"), () => path.length < 200 && path.push(stepped(w, example, rate))),
+          button(say("走一步", "One step"), () => far || path.length > 200 || path.push(stepped(w, example, rate))),
           " ",
           button(say("⟲ 重来", "⟲ Again"), () => path.splice(1)),
         ),
@@ -258,10 +277,9 @@ function beam(place) {
       ["α", "0", { size: 3 }],
     ],
     (...typed) => {
-      const numbers = typed.slice(0, 5).map(numbersOf),
-        rows = numbers.slice(0, 3),
-        [width, alpha] = numbers.slice(3).map((list) => list?.[0]);
-      if (numbers.includes(null)) return refused();
+      const rows = typed.slice(0, 3).map(fieldNumbers),
+        [width, alpha] = typed.slice(3, 5).map(fieldNumber);
+      if ([...rows, width ?? null, alpha ?? null].includes(null)) return refused();
       if (rows.some((row) => row.length !== 3 || row.some((p) => p < 0) || Math.abs(sum(row) - 1) > 0.001))
         return line(say("每行三个概率，不小于 0，和为 1。", "Three probabilities a line, none below 0, with the sum 1."), "refused");
       if (!Number.isInteger(width) || width < 1 || width > 8 || alpha < 0)
@@ -296,8 +314,8 @@ function cost(place) {
       [say("头数", "Heads"), "4", { size: 4 }],
     ],
     (...typed) => {
-      const [n, d, k, heads] = typed.slice(0, 4).map((text) => numbersOf(text)?.[0]);
-      if (![n, d, k, heads].every((x) => Number.isInteger(x) && x > 0)) return line(say("请写正整数。", "Whole numbers above 0, please."), "refused");
+      const [n, d, k, heads] = typed.slice(0, 4).map(fieldNumber);
+      if (![n, d, k, heads].every((x) => Number.isInteger(x) && x > 0 && x <= 1e5)) return line(say("请写 1 到 100000 的整数。", "Whole numbers from 1 to 100,000, please."), "refused");
       const work = workOf(n, d, k),
         count = (x) => x.toLocaleString("en"),
         rows = [

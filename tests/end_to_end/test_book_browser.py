@@ -114,6 +114,9 @@ WIDGETS = [
     ("weights", ["2 0", "2"], ["0.7311", "0.2689", "Sum of the weights 1"]),
     ("weights", ["1 x", "1"], ["Numbers please"]),
     ("weights", ["1 2", "0"], ["above 0"]),
+    ("weights", ["1000 0 -1000"], ["e^1000", "1.0000", "Sum of the weights 1"]),
+    ("weights", ["1e308 0"], ["up to a million"]),
+    ("vectors", ["300 400", "-1 2"], ["|a| = 500", "a + b = (299, 402)"]),
     ("losses", ["0.9 0.9 0.1"], ["0.8378", "2.3112", "0.0810"]),
     ("losses", ["0.5 0"], ["infinite"]),
     (
@@ -125,10 +128,15 @@ WIDGETS = [
     ("beam", ["0.5 0.5 0.5"], ["the sum 1"]),
     ("beam", ["1 0 0", "1 0 0", "0 1 0", "3"], ["No sentence is finished within 6 steps"]),
     ("beam", ["1 0 0", "1 0 0", "0 1 0", "2.5"], ["whole number"]),
+    ("beam", ["0.61 0.39 0", "0.33 0.33 0.34", "0.05 0.05 0.9", "8"], ["0.2013 × 0.9 = 0.1812"]),
     ("cost", ["512", "512"], ["512²·512 = 134,217,728", "512·512² = 134,217,728", "4,194,304"]),
     ("cost", ["7", "128", "3"], ["= 6,272", "= 114,688", "7/3"]),
     ("cost", ["7.5"], ["Whole numbers"]),
+    ("cost", ["1,000"], ["Whole numbers"]),
+    ("cost", ["2048", "12288"], ["= 309,237,645,312"]),
     ("descent", ["0", "2 6", "0.3"], ["Gradient = 2·x·(x·w − y) = −24", "= 7.2"]),
+    ("descent", ["0", "2 6", "0,3"], ["Numbers please"]),
+    ("descent", ["0", "0 6"], ["too near 0"]),
 ]
 
 
@@ -145,6 +153,52 @@ def test_pieces_answer_for_typed_values(
     shown = text_of(page, ".widget output")
     assert [part for part in expected if part not in shown] == []
     assert page.evaluate("document.documentElement.scrollWidth") == 390
+    assert page.evaluate(OVERWIDE) == []
+
+
+OVERWIDE = """
+[...document.querySelectorAll(".widget, .widget :not(input, svg, svg *)")]
+  .filter((part) => part.clientWidth && part.scrollWidth > part.clientWidth + 1)
+  .map((part) => part.outerHTML.slice(0, 80))
+"""
+OUTSIDE = """
+[...document.querySelectorAll(".widget circle")].filter((point) => {
+  const [at, all] = [point, point.ownerSVGElement].map((part) => part.getBoundingClientRect());
+  return at.left < all.left || at.right > all.right || at.top < all.top || at.bottom > all.bottom;
+}).length
+"""
+
+
+@pytest.mark.parametrize("typed", ["3 1", "-7 2", "30 40", "1e6 -1e6"])
+def test_the_plane_holds_its_arrows(show: OpenPage, tmp_path: Path, typed: str) -> None:
+    page = show(chapter_page(tmp_path, '<div class="widget" data-widget="vectors"></div>'))
+    page.locator(".widget input").first.fill(typed)
+    assert page.locator(".widget circle").count() == 3
+    assert page.evaluate(OUTSIDE) == 0
+
+
+@pytest.mark.parametrize("rate", ["0.1", "0.3", "1e6"])
+def test_the_curve_holds_every_step(show: OpenPage, tmp_path: Path, rate: str) -> None:
+    page = show(chapter_page(tmp_path, '<div class="widget" data-widget="descent"></div>'))
+    page.locator(".widget input").last.fill(rate)
+    for _ in range(60):
+        page.get_by_role("button", name="One step").press("Enter")
+    assert page.evaluate(OUTSIDE) == 0
+    shown = text_of(page, ".widget output")
+    assert "NaN" not in shown and "Infinity" not in shown
+    assert ("too high" in shown) == (rate != "0.1")
+
+
+def test_a_bar_over_the_top_hides_no_focused_part(show: OpenPage, tmp_path: Path) -> None:
+    """Back through a page by Shift and Tab, below the bar that the theme fixes on phones."""
+    bar = '<header style="position: sticky; top: 0; height: 60px; background: white">bar</header>'
+    parts = '<details><summary>Answer</summary></details><p style="height: 300px"></p>' * 8
+    body = f"<style>:root {{ --header-height: 60px }}</style>{bar}<article>{parts}</article>"
+    page = show(chapter_page(tmp_path, body), viewport={"width": 390, "height": 700})
+    page.locator("summary").last.focus()
+    for _ in range(7):
+        page.keyboard.press("Shift+Tab")
+        assert page.locator(":focus").bounding_box()["y"] >= 60
 
 
 def test_descent_walks_by_keyboard(show: OpenPage, tmp_path: Path) -> None:

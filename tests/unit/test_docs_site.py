@@ -123,6 +123,27 @@ def faults_of(browser: Any, site: Path, axe: str, width: int) -> list[tuple[Any,
     return faults
 
 
+@pytest.mark.system
+def test_words_are_explained_in_prose_alone(tmp_path: Path) -> None:
+    """Buttons in code would cost its colours, and stand where nobody looks for them."""
+    pytest.importorskip("furo", reason="the extra docs is not installed")
+    for name in ("book_site.py", "book/glossary.md"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes((DOCS / name).read_bytes())
+    (tmp_path / "conf.py").write_text(
+        'import sys\nsys.path.insert(0, ".")\nextensions = ["myst_parser", "book_site"]\n'
+    )
+    code = "```python\nencoder = decoder(softmax)\n```\n\n```python\n>>> softmax\n1\n```\n"
+    (tmp_path / "index.md").write_text("# A\n\n```{toctree}\n:glob:\n\nbook/*\n```\n")
+    (tmp_path / "book" / "00-a.md").write_text(f"# A\n\n{code}\nAn encoder, then softmax.\n")
+    command = [sys.executable, "-m", "sphinx", "-q", "-b", "html", tmp_path, tmp_path / "site"]
+    built = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stderr
+    page = (tmp_path / "site" / "book" / "00-a.html").read_text(encoding="utf-8")
+    assert page.count('class="term"') == 2
+    assert [block for block in re.findall("<pre>.*?</pre>", page, re.S) if "button" in block] == []
+
+
 def test_the_picture_of_previews_has_its_size() -> None:
     picture = (DOCS / "pictures" / "social.png").read_bytes()
     assert picture[:8] == b"\x89PNG\r\n\x1a\n" and len(picture) < 100_000
