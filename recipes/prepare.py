@@ -165,8 +165,7 @@ def prompts(folder: Path, to: Path) -> None:
 def spoken(folder: Path, language: str) -> dict[str, str]:
     """Texts of prompts by name, without beeps and others in brackets alone."""
     path = found(folder, f"core-sounds-{language}.txt.gz", f"core-sounds-{language}.txt")
-    data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    rows = (line.partition(": ") for line in data.decode("utf-8-sig").splitlines())
+    rows = (line.partition(": ") for line in lines(path, "utf-8-sig"))
     texts = {name: " ".join(text.split()) for name, _, text in rows if name[:1] != ";"}
     return {k: v for k, v in texts.items() if bare(re.sub(r"^[\[(<].*[>)\]]$|\bbeep\b", "", v))}
 

@@ -37,6 +37,20 @@ def test_translates_as_one_types(show: Open, de_en: Path) -> None:
     assert written(page) == "" and page.get_by_label("Text to translate").input_value() == ""
 
 
+def test_the_cursor_is_in_the_text_from_the_start(show: Open) -> None:
+    page = show()
+    page.wait_for_function("document.activeElement.id === 'source'")
+    page.locator("#from").select_option("de")
+    page.locator("#to").select_option("en")
+    page.locator("#source").focus()
+    page.keyboard.type("Rot ж gehen ☃.")
+    page.wait_for_selector("#target .w", timeout=30_000)
+    expect(page.locator("#state")).to_have_text("Unknown to the model: ж ☃", timeout=30_000)
+    page.keyboard.press("Control+A")
+    page.keyboard.type("Rot.")
+    expect(page.locator("#state")).not_to_contain_text("Unknown", timeout=30_000)
+
+
 def test_a_key_cancels_the_request_before(show: Open, server: Served) -> None:
     def cancelled() -> float:
         text = server.ask("/metrics")[1]

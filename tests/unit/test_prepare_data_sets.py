@@ -90,3 +90,12 @@ def test_captions_are_compressed_as_they_are(
             path.write_text(f"{split} {language}\n", encoding="utf-8")
     prepare(["3am-zh-en", str(tmp_path / "clone")])
     assert rows(tmp_path / "3am-zh-en", "val") == [("val zh", "val en")]
+
+
+@pytest.mark.parametrize("is_packed", [True, False])
+def test_a_line_of_prompts_ends_at_its_line_end_alone(tmp_path: Path, is_packed: bool) -> None:
+    spoken = runpy.run_path(str(ROOT / "recipes/prepare.py"))["spoken"]
+    text = "\ufeff; comment\r\nhello: Hello\u2028there\r\nbeep: [beep]\r\n".encode()
+    path = tmp_path / ("core-sounds-en.txt" + ".gz" * is_packed)
+    path.write_bytes(gzip.compress(text) if is_packed else text)
+    assert spoken(tmp_path, "en") == {"hello": "Hello there"}

@@ -17,6 +17,7 @@ import pytest
 from starlette.applications import Starlette
 
 import transduce
+from helpers.served import small_run
 from helpers.waiting import wait_for
 from transduce import RunError, SettingError
 from transduce.localise.document import Record
@@ -451,3 +452,45 @@ def test_an_index_is_that_of_the_text() -> None:
     assert [one["index"] for one in left] == [1]
     left = left_of_records([good, failed, good, good, failed])
     assert [one["index"] for one in left] == [1, 4]
+
+
+def asked(run: Path, settings: ServeSettings, *requests: dict[str, Any]) -> list[httpx.Response]:
+    """Answers to requests, one after the other, of a server of a run from German to English."""
+
+    async def scenario(service: Service) -> list[httpx.Response]:
+        transport = httpx.ASGITransport(build_application(service))
+        async with httpx.AsyncClient(transport=transport, base_url="http://a") as client:
+            return [await client.request(**request) for request in requests]
+
+    spec = RunSpec("de-en", run, "translation", (("de", "en"),))
+    return over(Service([spec], load, settings), scenario)
+
+
+def test_parts_of_a_sentence_that_are_unknown_are_named(tmp_path: Path) -> None:
+    pair = {"source": "de", "target": "en"}
+    texts = ["Rot 犬 gehen ☃ 犬.", "Rot %s 犬 gehen.", "Rot gehen.", "Rot 犬.\nGehen ☃."]
+    requests = [
+        {"method": "POST", "url": path, "json": {"q": text, **pair}}
+        for path in ("/translate", "/api/translate", "/page/translate")
+        for text in texts
+    ]
+    answers = asked(small_run(tmp_path, "de", "en"), ServeSettings(), *requests)
+    last = [answer.text.rstrip().splitlines()[-1].removeprefix("data: ") for answer in answers]
+    unknown = [json.loads(line).get("unknown") for line in last]
+    assert unknown == [["犬", "☃"], ["犬"], None, ["犬", "☃"]] * 3
+
+
+def test_metrics_and_recordings_refused_name_the_option() -> None:
+    large = {"file": ("a.wav", bytes(2_100_000))}
+    metrics, speech = asked(
+        TRANSLATION,
+        ServeSettings(max_recording=1),
+        {"method": "GET", "url": "/metrics"},
+        {"method": "POST", "url": "/page/speech", "files": large},
+    )
+    message = "no metrics; start the server with --metrics"
+    assert metrics.status_code == 404
+    assert metrics.json() == {"error": {"message": message, "kind": "not_found"}}
+    assert speech.status_code == 413
+    message = speech.json()["error"]["message"]
+    assert "may have 1 MB: send it as MP3, Opus or FLAC" in message and "--max-rec" in message

@@ -13,13 +13,14 @@ import pytest
 from helpers.waiting import wait_for
 from transduce import DecodingOptions
 from transduce.errors import DataError, TransduceError, UnknownTextError
-from transduce.localise.document import Record, Span
+from transduce.localise.document import Span
 from transduce.serve import translator
 from transduce.serve.calls import Call, RequestError
 from transduce.serve.metrics import Metrics
 from transduce.serve.processes import DocumentProcesses
 from transduce.serve.queue import Queue
 from transduce.serve.translator import (
+    MOST_UNKNOWN,
     Hop,
     Part,
     ServedTranslation,
@@ -93,9 +94,10 @@ class Table:
     ) -> Iterator[str]:
         yield from re.findall(r"\s*\S+", self._of(text, options))
 
-    def inspect(self, text: str, name: str = "") -> None:
+    def inspect(self, text: str, name: str = "") -> Iterator[str]:
         if not text.isascii() and text not in self._sentences:
             raise UnknownTextError("all of its words are unknown to the model")
+        return iter(re.findall("[Xx]+", text))
 
     def align(self, source: str, output: str) -> list[Any]:
         """The last words of both linked."""
@@ -146,6 +148,16 @@ def test_a_text_of_unknown_words_stays_and_is_named() -> None:
     assert [(r.key, r.reason) for r in translated.left] == [("line 2", reason), ("line 3", reason)]
     *_, last = (part.record for part in parts([Table(ENGLISH)], "Ja. 打开。") if part.record)
     assert (last.source, last.state, last.reason) == ("打开。", "needs-translation", reason)
+
+
+def test_unknown_parts_of_the_first_run_end_an_answer() -> None:
+    text = "Xx Ja.\nIch sehe %s x Ja. Xx"
+    for runs in ([Table(ENGLISH)], [Table(ENGLISH), Table(FRENCH)]):
+        (translated,) = texts(runs, text)
+        *_, last = parts(runs, text)
+        assert set(translated.unknown) == set(last.unknown) == {"Xx", "x"}
+    (many,) = texts([Table(ENGLISH)], "a".join("x" * n for n in range(1, 99)))
+    assert len(many.unknown) == MOST_UNKNOWN
 
 
 def test_a_cut_off_line_is_named() -> None:
@@ -311,12 +323,12 @@ def test_a_streamed_placeholder_of_its_own_never_leaves() -> None:
     assert joined(streamed) == "Yes. Datei nicht offen. Yes."
 
     async def strictly(translation: ServedTranslation) -> None:
-        records: list[Record] = []
+        ends: list[Part] = []
         stream: AsyncIterator[Part] = translation.stream("Datei nicht offen.", Call(60))
         with pytest.raises(RequestError, match="not translated: placeholders are not kept"):
-            async for _ in lasting(stream, records):
+            async for _ in lasting(stream, ends):
                 pass
-        assert len(records) == 1
+        assert [part.record is not None for part in ends] == [True]
 
     with_runs([Table(ENGLISH)], strictly)
 

@@ -91,6 +91,14 @@ class ServeSettings:
         return FORM_BYTES + MEGABYTE * self.max_recording
 
     @property
+    def recording_limit(self) -> str:
+        """Limit of a recording, and the remedies, for messages."""
+        return (
+            f"a recording may have {self.max_recording} MB: send it as MP3, Opus or FLAC, or start "
+            "the server with a greater --max-recording"
+        )
+
+    @property
     def max_head_bytes(self) -> int:
         """Bytes of a request line with its headers; clients put texts into the URL."""
         return 2**16 + BYTES_PER_CHARACTER * self.max_chars

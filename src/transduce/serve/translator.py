@@ -82,30 +82,36 @@ class StreamJoiner:
 
 
 T = TypeVar("T")
+MOST_UNKNOWN = 20
+"""Unknown parts that an answer names."""
 
 
 @dataclass(frozen=True)
 class Translated:
     """Translation of a text, with others that differ from it in one sentence, best first.
 
-    left: records of the lines or blocks that were not translated, or cut off.
+    left: records of the lines or blocks that were not translated, or cut off.  unknown: parts of
+    the texts of its request that are unknown to the first model.
     """
 
     text: str
     left: tuple[Record, ...] = ()
     alternatives: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
 
 
 class Part(NamedTuple):
     """Next part of a streamed translation.
 
     record: of the sentence, or the line with placeholders, that ends here.  withdrawn: its text so
-    far, for which the target of the record stands after all.
+    far, for which the target of the record stands after all.  unknown: parts of the whole text that
+    are unknown to the first model, in the last part.
     """
 
     text: str = ""
     record: Record | None = None
     withdrawn: str = ""
+    unknown: tuple[str, ...] = ()
 
 
 class Hop:
@@ -113,6 +119,7 @@ class Hop:
 
     queue: of the run, which is loaded.  tag: text before each source that selects the target
     language, with its space; empty for runs with one target language.  target: code of that.
+    unknown: the first parts of the texts so far that are unknown to the model.
     """
 
     def __init__(
@@ -131,6 +138,7 @@ class Hop:
         self._tag = tag
         self._glossary = glossary
         self._answers: dict[str, Answer] = {}
+        self.unknown: dict[str, None] = {}
 
     async def answers(
         self, orders: Sequence[Order], call: Call, alternatives: int = 0
@@ -198,13 +206,18 @@ class Hop:
     def knows(self, text: str) -> bool:
         """False for a text all of whose words are unknown to the model."""
         try:
-            self._queue.loaded_run().inspect(text)
+            self._inspect(text)
         except UnknownTextError:
             return False
         return True
 
+    def _inspect(self, text: str, name: str = "") -> None:
+        for part in self._queue.loaded_run().inspect(text, name):
+            if len(self.unknown) < MOST_UNKNOWN:
+                self.unknown[part] = None
+
     def _for(self, order: Order, options: DecodingOptions) -> DecodingOptions:
-        self._queue.loaded_run().inspect(order.words, order.key)
+        self._inspect(order.words, order.key)
         return self._with(options, order.constraints, order.text)
 
     def _with(
@@ -251,6 +264,10 @@ class ServedTranslation:
         rows = [{i: next(each) for i in some} for some in lines]
         return await call.on_texts(texts, self._translated, texts, rows, call, alternatives)
 
+    @property
+    def _unknown(self) -> tuple[str, ...]:
+        return tuple(self._hops[0].unknown) if self._hops else ()
+
     def _translated(
         self,
         texts: Sequence[str],
@@ -280,7 +297,7 @@ class ServedTranslation:
             ranked = [
                 _with_lines(text, targets | {i: make()}) for _, i, make in candidates[:alternatives]
             ]
-            results.append(Translated(best, left, tuple(ranked)))
+            results.append(Translated(best, left, tuple(ranked), self._unknown))
         return results
 
     async def html(self, texts: Sequence[str], call: Call) -> list[Translated]:
@@ -291,6 +308,7 @@ class ServedTranslation:
             Translated(
                 page.content.decode(),
                 tuple(filter(_is_named, page.records)),
+                unknown=self._unknown,
             )
             for page in await self._result(texts, work, call)
         ]
@@ -323,6 +341,7 @@ class ServedTranslation:
             yield Part(whole.text)
             for record in whole.left:
                 yield Part(record=record)
+            yield Part(unknown=whole.unknown)
             return
         (hop,) = self._hops
         pieces = await call.on_texts([text], _pieces, text, hop.leg.source)
@@ -345,7 +364,7 @@ class ServedTranslation:
                 yield Part(joiner.add(index, rest) + joiner.add(index, None))
                 yield Part("", record, "" if keeps else sent)
                 output = sent = ""
-        yield Part(joiner.rest())
+        yield Part(joiner.rest(), unknown=self._unknown)
 
     async def _parts(
         self, hop: Hop, pieces: Sentences, call: Call
@@ -392,16 +411,16 @@ class ServedTranslation:
         return await hop.answers(orders[1], call, more)
 
 
-async def lasting(parts: AsyncIterator[Part], records: list[Record]) -> AsyncIterator[str]:
-    """Texts of the parts of a translation, whose records are added to a list.
+async def lasting(parts: AsyncIterator[Part], ends: list[Part]) -> AsyncIterator[str]:
+    """Texts of the parts of a translation; parts with more than a text are added to a list.
 
     Raises RequestError 422 where a text is withdrawn.
     """
     async for part in parts:
-        if part.record is not None:
-            records.append(part.record)
-            if part.withdrawn:
-                raise RequestError(422, f"not translated: {part.record.reason}", "untranslated")
+        if part.record is not None or part.unknown:
+            ends.append(part)
+        if part.record is not None and part.withdrawn:
+            raise RequestError(422, f"not translated: {part.record.reason}", "untranslated")
         if part.text:
             yield part.text
 
@@ -488,6 +507,11 @@ def left_of_records(records: Iterable[Record]) -> Left:
     return [_shown(i, record) for i, record in enumerate(records) if _is_named(record)]
 
 
+def left_of_parts(ends: Iterable[Part]) -> Left:
+    """The same for the records of a stream."""
+    return left_of_records(part.record for part in ends if part.record is not None)
+
+
 def is_finished(left: Left) -> bool:
     """False where a translation was cut off."""
     return "unfinished" not in left_fields(left)
@@ -513,9 +537,14 @@ def answer(content: Mapping[str, Any], left: Left) -> JSONResponse:
     return JSONResponse({**content, **left_fields(left)}, headers=headers(left))
 
 
-def last_event(records: Iterable[Record]) -> dict[str, object]:
-    """The last event of a stream whose sentences have these records."""
-    return {"done": True, **left_fields(left_of_records(records))}
+def last_event(ends: Sequence[Part]) -> dict[str, object]:
+    """The last event of a stream with these records and unknown parts."""
+    return {"done": True, **left_fields(left_of_parts(ends)), **unknown_field(ends[-1:])}
+
+
+def unknown_field(answers: Sequence[Part | Translated]) -> dict[str, Any]:
+    """Field of an answer with the unknown parts of a request; none without any."""
+    return {"unknown": answers[0].unknown} if answers and answers[0].unknown else {}
 
 
 def _shown(index: int, record: Record) -> dict[str, object]:

@@ -199,11 +199,11 @@ class Worker:
         several = self.run.synthesiser.speakers
         return self.run.speak(text, speed, voice if several else None)
 
-    def inspect(self, text: str, name: str = "") -> None:
-        """Check a text to translate, with warnings under its name, if any.  Raises UnknownTextError
-        for one all of whose words are unknown."""
+    def inspect(self, text: str, name: str = "") -> Iterator[str]:
+        """The parts of a text to translate that are unknown, with warnings under its name, if any.
+        Raises UnknownTextError where all of its words are."""
         assert isinstance(self._loud, Translator)
-        self._loud.inspect(text, name)
+        return self._loud.inspect(text, name)
 
     def align(self, source: str, output: str) -> Links:
         """Links between a source and its translation.  Raises TransduceError."""

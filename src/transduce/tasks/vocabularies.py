@@ -3,7 +3,7 @@
 import hashlib
 import itertools
 import logging
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from transduce.errors import RunError, UnknownTextError
@@ -119,15 +119,23 @@ def _unknown_in(tokenizer: Tokenizer, texts: Sequence[str]) -> tuple[int, int, s
     none."""
     filled = [text for text in texts if text.strip()]
     rows = [tokenizer.encode(text) for text in filled]
-    named = (_named(tokenizer, *pair) for pair in zip(filled, rows, strict=True) if UNK in pair[1])
-    first = next(named, None)
+    pairs = zip(filled, rows, strict=True)
+    first = next((part for pair in pairs for part in unknown_parts(tokenizer, *pair)), None)
     if first is None:
         return None
     return sum(ids.count(UNK) for ids in rows), sum(map(len, rows)), first
 
 
-def _named(tokenizer: Tokenizer, text: str, ids: Sequence[int]) -> str:
+def unknown_parts(tokenizer: Tokenizer, text: str, ids: Sequence[int]) -> Iterator[str]:
+    """Parts of a text that become the unknown token, in order.
+
+    tokenizer: of the model.  text: to read.  ids: its tokens.
+    """
+    if UNK not in ids:
+        return
     if isinstance(tokenizer, ListedTokenizer):
-        return next(tokenizer.unknown_units(text))
-    start, end = token_spans(tokenizer, text, ids)[ids.index(UNK)]
-    return text[start:end]
+        yield from tokenizer.unknown_units(text)
+        return
+    for token, (start, end) in zip(ids, token_spans(tokenizer, text, ids), strict=True):
+        if token == UNK:
+            yield text[start:end]

@@ -19,7 +19,7 @@ from transduce.serve.requests import Fields, missing
 from transduce.serve.service import Service
 from transduce.serve.settings import FILE_BYTES
 from transduce.serve.storage import attachment, translated_name
-from transduce.serve.translator import answer, left_of_records, left_of_texts
+from transduce.serve.translator import answer, left_of_records, left_of_texts, unknown_field
 from transduce.text.languages import Detected, name_of
 
 FRONTEND_TIMEOUT = 500
@@ -71,7 +71,8 @@ class LibreTranslate(Dialect):
             columns["alternatives"] = [list(text.alternatives) for text in translated]
         many = isinstance(fields["q"], list)
         content = {name: column if many else column[0] for name, column in columns.items()}
-        return answer(content | service.via(source, target), left_of_texts(translated))
+        content |= service.via(source, target) | unknown_field(translated)
+        return answer(content, left_of_texts(translated))
 
     async def detect(self, request: Request, fields: Fields) -> Response:
         """Detect the language."""

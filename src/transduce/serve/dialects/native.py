@@ -10,12 +10,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from transduce.errors import TransduceError
-from transduce.localise.document import Record
-from transduce.serve.calls import Call, invalid, unavailable, watched
+from transduce.serve.calls import Call, RequestError, invalid, unavailable, watched
 from transduce.serve.dialects.dialect import POST, Dialect, Endpoint, event, streamed
 from transduce.serve.requests import Fields, missing, request_texts
 from transduce.serve.service import Model
-from transduce.serve.translator import last_event, lasting
+from transduce.serve.translator import Part, last_event, lasting
 from transduce.serve.worker import Input
 
 
@@ -65,10 +64,10 @@ class Native(Dialect):
             raise unavailable("the server is loading")
 
         async def events(call: Call) -> AsyncIterator[str]:
-            records: list[Record] = []
-            async for part in lasting(service.stream(text, source, target, call), records):
+            ends: list[Part] = []
+            async for part in lasting(service.stream(text, source, target, call), ends):
                 yield event({"text": part})
-            yield event(last_event(records) | service.via(source, target))
+            yield event(last_event(ends) | service.via(source, target))
 
         return streamed(request, service, events, self.error)
 
@@ -81,26 +80,27 @@ class Native(Dialect):
         return JSONResponse(self.service.health())
 
     async def metrics(self, request: Request, fields: Fields) -> Response:
-        """Metrics for Prometheus."""
+        """Metrics for Prometheus.  Raises RequestError 404 where the settings lack them."""
+        if not self.service.settings.metrics:
+            raise RequestError(404, "no metrics; start the server with --metrics", "not_found")
         kind = "text/plain; version=0.0.4; charset=utf-8"
         return PlainTextResponse(self.service.metrics_text(), media_type=kind)
 
     def endpoints(self) -> list[Endpoint]:
-        """All endpoints; /metrics only where the settings have it."""
+        """All endpoints."""
         predict = {
             "model": "name from /api/models; not needed where there is one",
             "inputs*": "list of texts, or of lists or objects of the texts of an input",
             "options": "decoding options that differ from the recipe's",
         }
         translate = {"q*": "text", "source*": "language code", "target*": "language code"}
-        metrics = Endpoint("/metrics", self.metrics, public=True)
         return [
             Endpoint("/api/models", self.models, public=True),
             Endpoint("/api/predict", self.predict, POST, predict),
             Endpoint("/api/translate", self.translate, POST, translate),
             Endpoint("/health/live", self.live, public=True),
             Endpoint("/health/ready", self.is_ready, public=True),
-            *([metrics] if self.service.settings.metrics else []),
+            Endpoint("/metrics", self.metrics, public=True),
         ]
 
 

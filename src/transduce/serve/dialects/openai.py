@@ -18,7 +18,6 @@ from typing import Any, ClassVar
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from transduce.localise.document import Record
 from transduce.serve.calls import Call, invalid, watched
 from transduce.serve.dialects.dialect import POST, Dialect, Endpoint, event, long_answer, streamed
 from transduce.serve.dialects.openai_audio import Speeches, Transcriptions
@@ -39,10 +38,11 @@ from transduce.serve.requests import Fields
 from transduce.serve.service import Service
 from transduce.serve.translator import (
     Left,
+    Part,
     is_finished,
     lasting,
     left_fields,
-    left_of_records,
+    left_of_parts,
     left_of_texts,
 )
 from transduce.serve.translator import answer as with_left
@@ -104,14 +104,14 @@ class Completion:
 
     async def _translated_parts(self, call: Call) -> AsyncIterator[str]:
         """A translation in parts; whole with separators."""
-        source, target, records = self._choice.source, self._choice.target, list[Record]()
+        source, target, ends = self._choice.source, self._choice.target, list[Part]()
         _, separators = await self._pieces(call)
         if separators:
             yield await self.whole(call)
             return
-        async for part in lasting(self._service.stream(self.prompt, source, target, call), records):
+        async for part in lasting(self._service.stream(self.prompt, source, target, call), ends):
             yield part
-        self.left = left_of_records(records)
+        self.left = left_of_parts(ends)
 
     async def _pieces(self, call: Call) -> tuple[list[str], list[str]]:
         return await call.in_thread(

@@ -133,15 +133,11 @@ class Transcriptions:
         }
         spoken = {"language": "code of the spoken language, for Whisper models", **fields}
         path, settings = "/v1/audio", self._service.settings
-        remedy = (
-            f"a recording may have {settings.max_recording} MB: send it as MP3, Opus or FLAC, or "
-            "start the server with a greater --max-recording"
-        )
         endpoints = [
             Endpoint(f"{path}/transcriptions", self.transcribe, POST, spoken),
             Endpoint(f"{path}/translations", self.translate, POST, fields),
         ]
-        most = settings.max_audio_bytes
+        most, remedy = settings.max_audio_bytes, settings.recording_limit
         return [replace(each, max_bytes=most, too_large=remedy) for each in endpoints]
 
     def _answer(

@@ -80,7 +80,7 @@ async def live_translation(
     service: Service, text: str, pair: LanguagePair, call: Call
 ) -> AsyncIterator[dict[str, Any]]:
     """Events: {"text"} with the next part, {"sentence"} at the end of each, and at the end
-    {"done"}, with what is left "untranslated".
+    {"done"}, with what is left "untranslated" and parts that are "unknown" to the model.
 
     A sentence has its "source" and its "output", except where the text goes through a pivot; for
     an untranslated sentence its source stands, and "withdrawn" is the text to take back.  The
@@ -88,17 +88,18 @@ async def live_translation(
 
     service: with its runs.  pair: languages and glossary.  call: of the request.
     """
-    records = []
+    ends = []
     direct = len(service.path(pair.source, pair.target)) == 1
     async for part in service.stream(text, *pair[:2], call, pair.glossary):
         if part.text:
             yield {"text": part.text}
+        if part.record is not None or part.unknown:
+            ends.append(part)
         if part.record is not None:
-            records.append(part.record)
             sentence = {"source": part.record.source, "output": part.record.target}
             if direct:
                 yield {"sentence": sentence, "withdrawn": part.withdrawn}
-    yield last_event(records) | service.via(pair.source, pair.target)
+    yield last_event(ends) | service.via(pair.source, pair.target)
 
 
 async def words_of(
@@ -365,7 +366,11 @@ class Page(Dialect):
             post("translate", self.translate, {"q*": "text"} | pair | terms),
             post("words", self.words, words | pair),
             post("alternatives", self.alternatives, alternatives | pair | terms),
-            replace(post("speech", self.speech, speech), max_bytes=settings.max_audio_bytes),
+            replace(
+                post("speech", self.speech, speech),
+                max_bytes=settings.max_audio_bytes,
+                too_large=settings.recording_limit,
+            ),
             replace(post("explanation", self.explanation, explanation), error_page=error_page),
         ]
 

@@ -18,7 +18,7 @@ from transduce.decoding.session import Prepared, SequencePredictor, Streaming, T
 from transduce.errors import DataError, SettingError, TransduceError
 from transduce.support.tables import attention_in_terminal, html_shades
 from transduce.tasks.translation.recipe import ExpectedTags, LanguageTokens, Pair
-from transduce.tasks.vocabularies import UnknownTokens, check_known
+from transduce.tasks.vocabularies import UnknownTokens, check_known, unknown_parts
 from transduce.text import BOS, CharacterTokenizer, Tokenizer
 from transduce.text.imported import ImportedTokenizer, MarianTokenizer
 from transduce.text.scripts import is_unspaced
@@ -304,8 +304,9 @@ class TextTranslator(SequencePredictor[SourceText, Translation]):
             for entry in entries
         ]
 
-    def inspect(self, text: str, name: str = "") -> None:
-        """Check a text before its translation by `quiet`, with warnings under its name, if any.
+    def inspect(self, text: str, name: str = "") -> Iterator[str]:
+        """Check a text before its translation by `quiet`, with warnings under its name, if any;
+        returns the parts of it that are unknown to the model.
 
         Raises UnknownTextError for a text all of whose words are unknown.
         """
@@ -315,6 +316,7 @@ class TextTranslator(SequencePredictor[SourceText, Translation]):
             self.config.unknown_tokens.check([[text]], [ids], [name])
         if name and self.config.warn_of_length and len(ids) > self.config.max_source_length:
             self._warn_of_length(len(ids), name)
+        return unknown_parts(self.source, text, ids)
 
     def quiet(self) -> Self:
         """This translator without the warnings of `inspect`, which names texts by their lines."""

@@ -46,7 +46,7 @@ function render() {
     at = sentence.start + sentence.output.length;
   });
   $("target").replaceChildren(...parts, S.text.slice(at));
-  $("state").textContent = document.querySelector("#target .doubt") ? t("doubtful") : "";
+  $("state").textContent = S.note || (document.querySelector("#target .doubt") ? t("doubtful") : "");
   const words = all();
   const now = words.find((word) => key(word) === focused) ?? words.find(isChosen) ?? words[0];
   if (now) now.tabIndex = 0;

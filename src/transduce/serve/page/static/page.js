@@ -103,6 +103,8 @@ async function start() {
   if (settings.filesTranslation) files.start(settings.supportedFilesFormat);
   models.start(served, languages.length > 0);
   putAll();
+  const box = [...document.querySelectorAll("textarea")].find((each) => each.offsetParent);
+  if (document.activeElement === document.body) box?.focus();
 }
 
 start().catch(failed);

@@ -15,6 +15,7 @@ export const S = {
   detected: null,
   measured: false, // whether the detection says more than that one language is served
   text: "", // the translation
+  note: "", // about it: what is left, unknown, or without the glossary
   sentences: [], // {source, output} in order; empty where it went through another language
 };
 let timer = 0;
@@ -120,7 +121,7 @@ async function translate(signal) {
     glossary: terms(),
   };
   const sentences = [];
-  let left = [];
+  let end = {};
   let text = "";
   busy(true);
   try {
@@ -144,7 +145,7 @@ async function translate(signal) {
         $("target").classList.remove("stale");
         putText(text);
       }
-      left = event.untranslated || left;
+      end = event;
     }
     if (!text) putText("");
   } catch (error) {
@@ -152,15 +153,17 @@ async function translate(signal) {
     throw error;
   }
   busy(false);
-  finished(text, sentences, left, signal);
+  finished(text, sentences, end, signal);
 }
 
-function finished(text, sentences, left, signal) {
+function finished(text, sentences, { untranslated, unknown }, signal) {
   S.sentences = sentences;
   $("copy").hidden = !text || !navigator.clipboard;
   $("explain").hidden = !sentences.length;
-  if (terms().length && !isDirect()) $("state").textContent = t("noPivot");
-  if (left.length) $("state").textContent = leftNote(left);
+  S.note = terms().length && !isDirect() ? t("noPivot") : "";
+  if (unknown) S.note = t("unknown", unknown.join(" "));
+  if (untranslated) S.note = leftNote(untranslated);
+  $("state").textContent = S.note;
   say(t("ready", text.slice(0, 500)));
   locate(sentences);
   if (sentences.length) showSentences(signal).catch(failed);

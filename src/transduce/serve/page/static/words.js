@@ -50,6 +50,7 @@ const WORDS = {
   loading: ["The server is loading its models.", "服务器正在加载模型。"],
   broken: ["The answer broke off.", "回答中断了。"],
   fileReady: ["{0} is translated.", "{0} 已翻译。"],
+  unknown: ["Unknown to the model: {0}", "模型不认识：{0}"],
   left: ["Not translated: {0}; {1}", "未翻译：{0} 处；{1}"],
   fileWorking: ["Translating {0} …", "正在翻译 {0} …"],
   save: ["Save {0}", "保存 {0}"],
