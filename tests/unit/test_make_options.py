@@ -104,6 +104,14 @@ def test_more_work_never_lowers_the_expected_score(kind: Any, pairs: int) -> Non
     assert scores == sorted(scores) and 0 <= scores[0] <= scores[-1] <= max(measured)
 
 
+def test_short_trainings_are_expected_to_reach_little() -> None:
+    """Words of 4,000 pairs: from a tenth of the least work of the table to the whole of it."""
+    facts = DataFacts("spelling", 4_000, 8.0, 14.0, 30, symbols=True)
+    least = min(r["work"] for r in measured_table()["measured"] if r["kind"] == "spelling")
+    whole, tenth = (expected_score(facts, work)[0] for work in (least, least / 10))
+    assert tenth == pytest.approx(whole / 10) and whole > 20
+
+
 def test_the_table_expects_more_of_more_work() -> None:
     few, many = (expected_score(FACTS, work)[0] for work in (2e5, 3e6))
     assert 0 <= few < many <= 100
@@ -125,7 +133,10 @@ def test_a_run_to_start_from_competes(
     assert steps.candidate == chosen and steps.tried == scores
 
 
-@pytest.mark.parametrize(("brief", "chosen"), [((2.3, 0.2), "nano"), ((12.0, 0.2), START)])
+@pytest.mark.parametrize(
+    ("brief", "chosen"),
+    [((0.0, 0.0), "nano"), ((2.3, 0.2), "nano"), ((30.0, 0.2), START)],
+)
 def test_a_run_that_wins_by_chance_is_not_gone_on_from(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, brief: tuple[float, float], chosen: str
 ) -> None:

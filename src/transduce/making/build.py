@@ -193,7 +193,7 @@ class Maker:
             *(name for name in names[1:] if lost[name] <= CLOSE or lost[name] == math.inf),
         ]
         if plan.request.start:
-            self._try([START, best])
+            self._try([best, START])
         elif plan.request.minutes >= TRIAL_MINUTES and len(close) > 1 and self._has_time():
             self._try(close[:3])
         else:
@@ -216,7 +216,7 @@ class Maker:
         by the short training alone are added to its score, and to that of one that can be taken
         along, the interval of the score.  To one that competes with a run to start from, the points
         are added that the table expects of the longer training; that run has to win by more than
-        the interval of its score, as two that have learnt nothing differ by chance.
+        the interval of its score, as two that have learnt nothing are alike or differ by chance.
         """
         rounds = max(len(names) - 1, 1)
         rate, final = self.plan.tokens_per_second, dict(self.plan.order)

@@ -138,7 +138,8 @@ def _is_enough(facts: DataFacts, tokens: float, candidate: Mapping[str, Any]) ->
 
 def expected_score(facts: DataFacts, work: float) -> tuple[float, str]:
     """Score of the best candidate in the rows of the table near these data and work, and the
-    nearest set; zero and an empty name without rows.  More work never lowers the score.
+    nearest set; zero and an empty name without rows.  More work never lowers the score; below the
+    least work of the table it falls in proportion.
 
     Sets differ in difficulty as well as in work: means weighted by distance may fall where a hard
     set was given more.  They are made monotone by isotonic regression over the works of the table.
@@ -158,7 +159,8 @@ def expected_score(facts: DataFacts, work: float) -> tuple[float, str]:
     means = [float(np.average(scores, weights=_weights(facts, best, point))) for point in grid]
     log_work = math.log(max(work, 1))
     nearest = [*best][int(_weights(facts, best, log_work).argmax())]
-    return float(np.interp(log_work, grid, _isotonic(means))), nearest[0]
+    share = math.exp(min(log_work - float(grid[0]), 0.0))
+    return share * float(np.interp(log_work, grid, _isotonic(means))), nearest[0]
 
 
 def _weights(facts: DataFacts, groups: Iterable[Group], log_work: float) -> NDArray[np.float64]:
