@@ -1,9 +1,11 @@
 """Options of `transduce make`: columns, tests, tasks, destinations, starts, forecasts."""
 
+import dataclasses
 import itertools
 import json
 import logging
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,6 +27,7 @@ from transduce.making.plan import (
     suited,
 )
 from transduce.runs.training import train
+from transduce.tasks.evaluation import Evaluation
 from transduce.training.log import BudgetLine, Display
 
 FACTS = DataFacts("translation", 20_000, 40.0, 40.0, 90)
@@ -147,6 +150,33 @@ def test_a_run_that_wins_by_chance_is_not_gone_on_from(
     monkeypatch.setattr(Maker, "save", lambda self: None)
     Maker(tmp_path, steps).choose()
     assert steps.candidate == chosen
+
+
+@pytest.mark.parametrize(
+    ("task", "gain"), [("classification", (50.0,)), ("masked-language-model", ())]
+)
+def test_the_result_is_compared_with_a_start_of_its_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, task: str, gain: tuple[float, ...]
+) -> None:
+    facts = DataFacts("classification", 500, 40.0, 1.0, 90)
+    prepared = PreparedData(facts, {}, {}, 0, {}, {})
+    maker = Maker(tmp_path, Plan(Request([], 3, start="base"), prepared))
+    after = Evaluation({}, ["a", "b"], hypotheses=["1", "2"], references=[["1"], ["2"]])
+    before = dataclasses.replace(after, hypotheses=["1", "1"])
+    asked: list[Any] = []
+
+    def start(path: Path) -> Any:
+        def evaluate(examples: Any) -> Evaluation:
+            asked.append(examples)
+            return before
+
+        return SimpleNamespace(recipe=SimpleNamespace(task=task), evaluate=evaluate)
+
+    monkeypatch.setattr(build, "load", start)
+    model: Any = SimpleNamespace(recipe=SimpleNamespace(task="classification"))
+    maker._compare_with_start(model, after)
+    assert maker.plan.start_gain[:1] == gain
+    assert asked == ([[("a", "1"), ("b", "2")]] if gain else [])
 
 
 @pytest.mark.slow

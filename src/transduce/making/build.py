@@ -389,9 +389,16 @@ class Maker:
         plan.test_seconds = time.monotonic() - began
         if plan.candidate == START and self._left() > plan.test_seconds:
             with reported(f"the test of {plan.request.start}"):
-                before = load(Path(plan.request.start)).evaluate(examples=_items(evaluation))
-                plan.start_gain = gain_of(before, evaluation, self.prepared.facts.kind)
+                self._compare_with_start(model, evaluation)
         return model, evaluation
+
+    def _compare_with_start(self, model: Run, evaluation: Evaluation) -> None:
+        """Points over the run to start from as it was, unless that is of another task, such as an
+        encoder without labels."""
+        start = load(Path(self.plan.request.start))
+        if start.recipe.task == model.recipe.task:
+            before = start.evaluate(examples=_items(evaluation))
+            self.plan.start_gain = gain_of(before, evaluation, self.prepared.facts.kind)
 
     def halves(self) -> None:
         """Train the cheapest candidate on a quarter, half and all of the data, for the same time
