@@ -1,12 +1,12 @@
-"""Time and memory of reading a catalogue (PO) and writing its missing translations.
+"""Time and memory of reading a catalogue (PO, XLIFF) and writing its missing translations.
 
-    python benchmarks/catalogue.py MEGABYTES
+    python benchmarks/catalogue.py MEGABYTES [--format xlf]
 
 Half of the messages have a translation.  Runs in one process; run it once for each size.
 """
 
+import argparse
 import resource
-import sys
 import time
 
 from transduce.localise.formats import read_document
@@ -23,25 +23,39 @@ msgid "Message number {number} of %d in the file, which is opened"
 msgstr "{translation}"
 
 """
+XLIFF_HEADER = """<?xml version="1.0" encoding="UTF-8"?>
+<xliff version="1.2" xmlns="urn:oasis:names:tc:xliff:document:1.2">
+<file original="file.c" source-language="en" target-language="de" datatype="plaintext"><body>
+"""
+UNIT = """<trans-unit id="{number}">
+<source>Message number {number} of %d in the file, which is opened</source>
+<target>{translation}</target>
+</trans-unit>
+"""
+FORMATS = {"po": (HEADER, MESSAGE, ""), "xlf": (XLIFF_HEADER, UNIT, "</body></file></xliff>")}
 
 
-def catalogue(n_bytes: int) -> bytes:
+def catalogue(n_bytes: int, format: str) -> bytes:
     """A catalogue of at least some bytes."""
-    parts, size = [HEADER], len(HEADER)
+    header, message, end = FORMATS[format]
+    parts, size = [header], len(header)
     while size < n_bytes:
         number = len(parts)
         translation = "" if number % 2 else f"Nachricht {number} von %d"
-        parts.append(MESSAGE.format(module=number % 97, number=number, translation=translation))
+        parts.append(message.format(module=number % 97, number=number, translation=translation))
         size += len(parts[-1])
-    return "".join(parts).encode()
+    return "".join([*parts, end]).encode()
 
 
 def main() -> None:
-    megabytes = int(sys.argv[1])
-    content = catalogue(megabytes * 1_000_000)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("megabytes", type=int)
+    parser.add_argument("--format", choices=list(FORMATS), default="po")
+    asked = parser.parse_args()
+    content = catalogue(asked.megabytes * 1_000_000, asked.format)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     start = time.process_time()
-    document = read_document("de.po", content, target_language="de")
+    document = read_document(f"de.{asked.format}", content, target_language="de")
     read = time.process_time()
     missing = [s.key for s in document.segments if s.state == "missing"]
     document.with_targets(dict.fromkeys(missing, "Nachricht %d"))
