@@ -210,16 +210,20 @@ class TestWhatIsRefused:
             list(read_documents(TextFiles(path=path), tmp_path))
 
     @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
-    def test_utf_16_without_its_mark(self, tmp_path: Path, encoding: str) -> None:
-        content = "abc\nde\n".encode(encoding)
+    @pytest.mark.parametrize(
+        "text",
+        ["abc\nde\n", "قطة كلب\tcat\r\n" * 9, "यह बिल्ली\nवह\n" * 9, "我有一本书\r\n" * 9],
+    )
+    def test_utf_16_without_its_mark(self, tmp_path: Path, encoding: str, text: str) -> None:
+        content = text.encode(encoding)
         for path in (
             written(tmp_path, content),
             written(tmp_path, gzip.compress(content, mtime=0), "b"),
         ):
             with pytest.raises(DataError, match=r"without its .* iconv -f UTF-16[BL]E -t"):
                 list(read_lines(path))
-        for text in (b"a\0b\n", b"\0\n\0\0\n", b"\0" * 9, b"abcdefghij" * 9 + b"\0"):
-            assert b"".join(raw_lines(io.BytesIO(text), "a")) == text
+        for raw in (b"a\0b\n", b"\0\n\0\0\n", b"\0" * 9, b"abcdefghij" * 9 + b"\0"):
+            assert b"".join(raw_lines(io.BytesIO(raw), "a")) == raw
 
     @pytest.mark.parametrize("name", PACKS)
     def test_damage_is_named(self, tmp_path: Path, name: str) -> None:

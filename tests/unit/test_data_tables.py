@@ -53,6 +53,20 @@ class TestTsv:
         path = text_file(tmp_path, "a\t\n\n\tb\n")
         assert list(tsv_rows(path, (0, 1))) == [("a", ""), ("", ""), ("", "b")]
 
+    def test_a_few_lines_with_more_columns_are_warned_of(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        def warned(name: str, *lines: str) -> list[str]:
+            caplog.clear()
+            list(tsv_rows(text_file(tmp_path, "".join(lines), name), (0, 1)))
+            return [record.getMessage() for record in caplog.records]
+
+        (warning,) = warned("a.tsv", *["a\tb\n"] * 30, "a\tcut\tb\n", "a\tb\n", "a\tcut\tb\n")
+        assert "a.tsv: line 31 has more columns than line 1" in warning
+        assert warning.endswith("so 2 of 33 lines")
+        assert warned("b.tsv", *["a\tb\tc\n"] * 30, "a\tb\n") == []
+        assert warned("c.tsv", *["a\tb\n", "a\tb\tnote\n"] * 15) == []
+
     def test_missing_name(self, tmp_path: Path) -> None:
         path = text_file(tmp_path, "german\tenglish\nein\tone\n")
         with pytest.raises(DataError, match=r"no column 'englsh'; did you mean 'english'\?"):

@@ -63,6 +63,9 @@ SOUND = [
     ("What?No", "Quoi ?"),
     ("Line<br>", "Zeile<br/>"),
     ("see index.php?id=3", "voir index.php?id=3"),
+    ("系统维护", "System maintenance"),
+    ("位图图像", "Bitmap images"),
+    ("去学校猫。", "To school, cat."),
 ]
 
 

@@ -22,6 +22,8 @@ from transduce.support.files import LINE_LIMIT, SURROGATES, from_json
 
 HUB = "hf://"
 BATCH_ROWS = 4096
+FEW_WIDE = 0.1
+"""Share of lines with too many cells, at most, that are faults and not the form of a table."""
 NAMED_LINES = 5
 """Lines that a warning names, at most."""
 
@@ -345,9 +347,8 @@ class IncompleteRows:
         if not self._lenient:
             raise DataError(message)
         self._first = self._first or message
+        self._lines = [*self._lines, line][:NAMED_LINES]
         self._count += 1
-        if len(self._lines) < NAMED_LINES:
-            self._lines.append(line)
 
     def look_back(self, sound: int) -> None:
         """Warn of the rows.  sound: number of the others; DataError is raised without any."""
@@ -369,6 +370,20 @@ def check_columns(header: bool, columns: Iterable[int | str | None]) -> None:
             )
 
 
+def tab_cells(path: Path, lenient: bool = False) -> Iterator[tuple[int, list[str]]]:
+    """Number and cells of each line; warns of a few lines that have more cells than the first."""
+    width = wide = example = number = 0
+    for number, line in enumerate(read_lines(path, lenient), 1):
+        cells = line.split("\t")
+        width = width or len(cells)
+        if len(cells) > width:
+            wide, example = wide + 1, example or number
+        yield number, cells
+    if 0 < wide <= FEW_WIDE * number:
+        fault = f"has more columns than line 1: a tab inside a text cuts it; so {wide:,} of"
+        warn_once(f"{path}: line {example} {fault} {number:,} lines")
+
+
 def tsv_rows(
     path: Path, columns: Sequence[int | str], lenient: bool = False
 ) -> Iterator[tuple[str, ...]]:
@@ -380,22 +395,21 @@ def tsv_rows(
     path: of the file.  columns: numbers or names, in the order of the result.  lenient: as in
     `read_lines` and `IncompleteRows`.
     """
-    lines = enumerate(read_lines(path, lenient), 1)
+    lines = tab_cells(path, lenient)
     names: list[str] = []
     if any(isinstance(column, str) for column in columns):
-        names = next(lines)[1].split("\t")
+        names = next(lines)[1]
     indices = _indices(path, names, columns, _csv_hint("\t".join(names)))
     width = max(indices) + 1
     quoted = QuotedCells(path, columns)
     incomplete, sound = IncompleteRows(lenient), 0
-    for number, line in lines:
-        fields = line.split("\t") if line else [""] * width
+    for number, cells in lines:
+        fields = cells if any(cells) else [*cells, *[""] * width]
         if width > len(fields):
-            incomplete.add(
-                number,
-                f"{path}: line {number} has {len(fields)} of {width} columns; separate its texts "
-                f"by tabs, or remove it{_csv_hint(line)}",
-            )
+            hint = _csv_hint("\t".join(cells))
+            remedy = f"separate its texts by tabs, or remove it{hint}"
+            fault = f"line {number} has {len(fields)} of {width} columns; {remedy}"
+            incomplete.add(number, f"{path}: {fault}")
             fields += [""] * (width - len(fields))
         else:
             sound += 1

@@ -223,11 +223,14 @@ def _packing_of(head: bytes) -> Packing | None:
 
 
 def _unmarked_utf_16(head: bytes) -> str | None:
-    """The encoding of UTF-16 without a mark: zero is half of most characters of Latin letters."""
+    """The encoding of UTF-16 without a mark: zero is half of blanks and Latin letters, and all is
+    readable."""
     zeros = [head[first:HEAD_BYTES:2].count(0) for first in (0, 1)]
-    if max(zeros) < 3 or max(zeros) < len(head[:HEAD_BYTES]) // 3 or min(zeros) > 0:
+    if max(zeros) < max(3, len(head[:HEAD_BYTES]) // 40):
         return None
-    return "UTF-16BE" if zeros[0] else "UTF-16LE"
+    name = "UTF-16BE" if zeros[0] > zeros[1] else "UTF-16LE"
+    text = head[:HEAD_BYTES].decode(name, "replace")
+    return name if all(sign.isprintable() or sign.isspace() for sign in text) else None
 
 
 def _begun(chunks: Iterator[bytes]) -> tuple[bytes, Iterator[bytes]]:

@@ -39,8 +39,8 @@ _LATIN_BYTES = re.compile("[\xa1-\xff]{4,}")
 _HAN = re.compile("[\u4e00-\u9fff]+")
 _CJK = re.compile("[\u2e80-\u9fff\uff00-\uffef€]{2,}")
 _USUAL = re.compile(
-    "[\xa0-\u017f\u0370-\u04ff\u0600-\u06ff\u0900-\u0dff\u2010-\u22ff\u3000-\u9fff\uac00-\ud7a3"
-    "\uff01-\uff5e\U0001f300-\U0010ffff]+"
+    "[\xa0-\u017f\u0384-\u03ce\u0400-\u045f\u0490-\u04ff\u0600-\u06ff\u0900-\u0dff\u2010-\u22ff"
+    "\u3000-\u9fff\uac00-\ud7a3\uff01-\uff5e\U0001f300-\U0010ffff]+"
 )
 _LOST = re.compile(r"(?<![/.=?&\w])[^\W\d_]+\?[a-z]+(?![\w/=.])|\?{4,}")
 _ERROR = re.compile(r"#(?:NAME\?|REF!|VALUE!|DIV/0!|NUM!|NULL!|N/A(?!\w))")

@@ -11,7 +11,7 @@ from typing import Any
 
 from transduce.data.encoded import Pair
 from transduce.data.pairs import ParallelFiles, numbered_pairs
-from transduce.data.tables import csv_cells, delimiter_of, open_parquet
+from transduce.data.tables import csv_cells, delimiter_of, open_parquet, tab_cells
 from transduce.data.text_files import check_utf_8, read_lines
 from transduce.errors import DataError, SettingError, extra_module, first_line, reading
 from transduce.examination.corpora import SNIFFED, kind_of_table
@@ -179,7 +179,7 @@ def _rows(file: Path, option: str) -> Iterator[Cells]:
     delimiter = delimiter or ("\t" if kind == "tsv" else ",")
     quoted = sum(f'{delimiter}"' in f"{delimiter}{line}" for line in first)
     if delimiter == "\t" and 2 * quoted < len(first):
-        return (line.split("\t") for line in read_lines(file, lenient=True))
+        return (cells for _, cells in tab_cells(file, lenient=True))
     lines = read_lines(file, lenient=True)
     return (cells for _, cells in csv_cells(lines, str(file), delimiter, True) if cells)
 

@@ -243,6 +243,7 @@ class ServedTranslation:
 
     def __init__(self, hops: Sequence[Hop], reason: str = "") -> None:
         self._hops = hops
+        self._unknown = hops[0].unknown if hops else {}
         self._path = Path([hop.leg for hop in hops], reason)
 
     async def texts(
@@ -263,10 +264,6 @@ class ServedTranslation:
         each = iter(zip(records, read, strict=True))
         rows = [{i: next(each) for i in some} for some in lines]
         return await call.on_texts(texts, self._translated, texts, rows, call, alternatives)
-
-    @property
-    def _unknown(self) -> tuple[str, ...]:
-        return tuple(self._hops[0].unknown) if self._hops else ()
 
     def _translated(
         self,
@@ -297,7 +294,7 @@ class ServedTranslation:
             ranked = [
                 _with_lines(text, targets | {i: make()}) for _, i, make in candidates[:alternatives]
             ]
-            results.append(Translated(best, left, tuple(ranked), self._unknown))
+            results.append(Translated(best, left, tuple(ranked), tuple(self._unknown)))
         return results
 
     async def html(self, texts: Sequence[str], call: Call) -> list[Translated]:
@@ -308,7 +305,7 @@ class ServedTranslation:
             Translated(
                 page.content.decode(),
                 tuple(filter(_is_named, page.records)),
-                unknown=self._unknown,
+                unknown=tuple(self._unknown),
             )
             for page in await self._result(texts, work, call)
         ]
@@ -364,7 +361,7 @@ class ServedTranslation:
                 yield Part(joiner.add(index, rest) + joiner.add(index, None))
                 yield Part("", record, "" if keeps else sent)
                 output = sent = ""
-        yield Part(joiner.rest(), unknown=self._unknown)
+        yield Part(joiner.rest(), unknown=tuple(self._unknown))
 
     async def _parts(
         self, hop: Hop, pieces: Sentences, call: Call
