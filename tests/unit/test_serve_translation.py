@@ -97,7 +97,7 @@ class Table:
     def inspect(self, text: str, name: str = "") -> Iterator[str]:
         if not text.isascii() and text not in self._sentences:
             raise UnknownTextError("all of its words are unknown to the model")
-        return iter(re.findall("[Xx]+", text))
+        return iter(re.findall("[Xx]+|\t", text))
 
     def align(self, source: str, output: str) -> list[Any]:
         """The last words of both linked."""
@@ -151,11 +151,11 @@ def test_a_text_of_unknown_words_stays_and_is_named() -> None:
 
 
 def test_unknown_parts_of_the_first_run_end_an_answer() -> None:
-    text = "Xx Ja.\nIch sehe %s x Ja. Xx"
+    text = "Xx Ja.\nIch sehe %s\tx Ja. Xx"
     for runs in ([Table(ENGLISH)], [Table(ENGLISH), Table(FRENCH)]):
         (translated,) = texts(runs, text)
         *_, last = parts(runs, text)
-        assert set(translated.unknown) == set(last.unknown) == {"Xx", "x"}
+        assert set(translated.unknown) == set(last.unknown) == {"Xx", "x", "▁"}
     (many,) = texts([Table(ENGLISH)], "a".join("x" * n for n in range(1, 99)))
     assert len(many.unknown) == MOST_UNKNOWN
 

@@ -82,8 +82,8 @@ class StreamJoiner:
 
 
 T = TypeVar("T")
-MOST_UNKNOWN = 20
-"""Unknown parts that an answer names."""
+MOST_UNKNOWN, BLANK = 12, "▁"
+"""Unknown parts that an answer names, as pages do, and the sign of a blank among them."""
 
 
 @dataclass(frozen=True)
@@ -214,7 +214,7 @@ class Hop:
     def _inspect(self, text: str, name: str = "") -> None:
         for part in self._queue.loaded_run().inspect(text, name):
             if len(self.unknown) < MOST_UNKNOWN:
-                self.unknown[part] = None
+                self.unknown[part.strip() or BLANK] = None
 
     def _for(self, order: Order, options: DecodingOptions) -> DecodingOptions:
         self._inspect(order.words, order.key)
