@@ -5,8 +5,8 @@
 make has the minutes, by the clock; the recipe of README's "Your own pairs", or of the example that
 README names for labels, then has as many steps as take the same CPU seconds on one thread.  The
 score is of the official test; the interval of the difference is by paired bootstrap over its items.
-`enja` is read by make from a CSV of three columns: a number, the target, the source, with Chinese
-headings.  A line of PLACE/rows.jsonl is written for each set; the same command goes on.
+Translations are read by make from a CSV of three columns: a number, the target, the source, with
+Chinese headings.  A line of PLACE/rows.jsonl is written for each set; the same command goes on.
 """
 
 from __future__ import annotations
@@ -37,10 +37,17 @@ from transduce.settings.sections import merge_settings
 ROOT = Path(__file__).parents[1]
 Pair = tuple[str, str]
 HEADINGS = "编号", "译文", "原文"
+TRANSLATIONS = "enja", "captions"
 
 
 def enja(data: Path, split: str) -> list[Pair]:
     sides = (lines(data / "small-parallel-enja" / f"{split}.{code}.gz") for code in ("en", "ja"))
+    return list(zip(*sides, strict=True))
+
+
+def captions(data: Path, split: str) -> list[Pair]:
+    names = {"train": "train", "dev": "val", "test": "test_2016_flickr"}
+    sides = (lines(data / "multi30k" / f"{names[split]}.{code}.gz") for code in ("en", "fr"))
     return list(zip(*sides, strict=True))
 
 
@@ -55,14 +62,15 @@ def reviews(data: Path, split: str) -> list[Pair]:
 
 SETS: dict[str, Callable[[Path, str], list[Pair]]] = {
     "enja": enja,
+    "captions": captions,
     "hungarian": hungarian,
     "waimai": reviews,
 }
 
 
 def written(name: str, pairs: list[Pair], place: Path) -> Path:
-    """Training pairs as make reads them: of `enja` as CSV with odd columns."""
-    if name != "enja":
+    """Training pairs as make reads them: translations as CSV with odd columns."""
+    if name not in TRANSLATIONS:
         return write_pairs(pairs, place / "train.jsonl")
     path = place / "train.csv"
     with path.open("w", encoding="utf-8", newline="") as file:

@@ -75,6 +75,11 @@ def test_a_run_to_start_from_that_loses_is_named() -> None:
         assert len(why) == len(account("translation").why(language)) + 1
 
 
+def test_pairs_that_were_not_examined_are_counted() -> None:
+    assert any("1,300 pairs were taken" in reason for reason in of_facts(unexamined=1300).why("en"))
+    assert not any("were taken" in reason for reason in of_facts(unexamined=0).why("en"))
+
+
 @pytest.mark.parametrize(("gain", "advised"), [((1.2, 0.3, 2.0), False), ((-5.0, -9, 1), True)])
 def test_a_run_that_is_worse_than_its_start_is_called_so(
     gain: tuple[float, float, float], advised: bool

@@ -12,7 +12,7 @@ import pytest
 
 from transduce.cli.main import main
 from transduce.errors import DataError, SettingError
-from transduce.making import build, plan, trials
+from transduce.making import build, data, plan, trials
 from transduce.making.build import Maker
 from transduce.making.collect import Collector
 from transduce.making.columns import columns_of
@@ -82,6 +82,18 @@ def test_a_named_task_is_not_recognised(tmp_path: Path) -> None:
     words = [(f"w{n:o}".translate(letters), f"{n:o}v".translate(letters)) for n in range(64, 400)]
     assert prepare(words, tmp_path / "a", 1).facts.kind == "spelling"
     assert prepare(words, tmp_path / "b", 1, "translation").facts.kind == "translation"
+
+
+def test_pairs_that_are_not_examined_in_time_are_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(data, "PREPARE_SHARE", -1.0)
+    monkeypatch.setattr(data, "LEAST_READ", 100)
+    letters = str.maketrans("01234567", "abcdefgh")
+    words = [(f"w{n:o}".translate(letters), f"{n:o}v".translate(letters)) for n in range(64, 464)]
+    prepared = prepare([*words, ("", "a"), words[-1], words[0]], tmp_path, 1, "spelling")
+    assert sum(prepared.counts.values()) == 400 and prepared.noted["time"] == 300
+    assert prepared.dropped == {"empty": 1, "duplicate": 2}
 
 
 def test_destinations_take_candidates_that_can_go_there() -> None:

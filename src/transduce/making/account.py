@@ -148,6 +148,7 @@ class Account:
         )
         facts["columns"] = "; ".join(self.facts["columns"])
         names = ["read", *(name for name in ("columns", "swapped", "dropped") if facts[name])]
+        names += ["unexamined"] if facts.get("unexamined") else []
         names += ["split", "speed", "started" if facts.get("start") else "choice"]
         names += ["rejected"] if facts.get("rejected") else []
         names += ["order"] if facts["order"] else []
@@ -244,6 +245,7 @@ def account_of(model: Run, evaluation: Evaluation, plan: Plan, interrupted: bool
         "dropped": dict(prepared.dropped),
         "dropped_count": sum(prepared.dropped.values()),
         "noted": dict(prepared.noted),
+        "unexamined": prepared.noted.get("time", 0),
         "minutes": plan.request.minutes,
         "speed": round(plan.tokens_per_second),
         "candidate": plan.request.start if plan.candidate == START else plan.candidate,

@@ -3,6 +3,7 @@ results of steps."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import re
@@ -15,7 +16,7 @@ from typing import Literal, TypeVar
 
 import numpy as np
 
-from transduce.data.encoded import Pair, hash_of
+from transduce.data.encoded import Pair, has_text, hash_of
 from transduce.data.pairs import JsonLines, without_marks, write_pairs
 from transduce.errors import DataError, RunError, SettingError
 from transduce.examination.corpora import ExaminedCorpus, Sample, folded
@@ -58,6 +59,8 @@ MAX_SYMBOLS = 400
 SAMPLE = 20_000
 READ_SHARE, PREPARE_SHARE, LEAST_READ = 0.1, 0.3, 2_000
 """Shares of the minutes after which reading and examination end, and pairs before that."""
+UNEXAMINED = 500_000
+"""Pairs, at most, that are taken without examination when its time is over."""
 Row = TypeVar("Row")
 _DIGITS = re.compile(r"\d+")
 
@@ -111,8 +114,9 @@ class PreparedData:
     """Data of a training.
 
     counts: pairs of each split.  dropped: pairs left out, by kind of fault; near: those of
-    training whose target is in validation or test.  noted: faults of pairs that stay.  swapped:
-    pairs that looked like target and source, and were turned round.  columns: of each table.
+    training whose target is in validation or test.  noted: faults of pairs that stay; time: they
+    were not examined.  swapped: pairs that looked like target and source, and were turned round.
+    columns: of each table.
     """
 
     facts: DataFacts
@@ -159,17 +163,17 @@ def prepare(
     if test:
         del held_out["test"]
     n_lines = 0
-    for line in clock.within(examined([corpus], kinds), PREPARE_SHARE):
+    for pair, faults in _with_faults(corpus, kinds, clock):
         n_lines += 1
-        if reason := next((name for name in left_out if name in line.faults), None):
+        if reason := next((name for name in left_out if name in faults), None):
             dropped[reason] += 1
             continue
-        key = _key_of(line.pair[0])
+        key = _key_of(pair[0])
         if key in tested_keys:
             dropped["near test"] += 1
             continue
-        noted.update(line.faults.keys())
-        splits[_split_of(key, held_out)].append(line.pair)
+        noted.update(faults)
+        splits[_split_of(key, held_out)].append(pair)
     every.unlink()
     dropped["time"] = read - n_lines
     if kind != "classification":
@@ -188,6 +192,23 @@ def prepare(
     step = max(counts["train"] // SAMPLE, 1)
     facts = facts_of(splits["train"][::step], kind, counts["train"])
     return PreparedData(facts, paths, counts, read, dict(+dropped), dict(noted), swapped)
+
+
+def _with_faults(
+    corpus: ExaminedCorpus, kinds: Sequence[str], clock: _Clock
+) -> Iterator[tuple[Pair, Iterable[str]]]:
+    """Pairs with the names of their faults: when the time for that is over, those that are blank or
+    repeated, and time for any other pair."""
+    seen: list[int] = []
+    for line in clock.within(examined([corpus], kinds), PREPARE_SHARE):
+        seen.append(hash_of(line.pair))
+        yield line.pair, line.faults
+    n_lines, keys = len(seen), {*seen}
+    for _, pair in itertools.islice(corpus.pairs(), n_lines, n_lines + UNEXAMINED):
+        key = hash_of(pair)
+        repeated = "duplicate" if key in keys else "time"
+        keys.add(key)
+        yield pair, (repeated if has_text(pair) else "empty",)
 
 
 def _turned_round(sample: Sequence[Pair], corpus: ExaminedCorpus, directory: Path) -> int:
