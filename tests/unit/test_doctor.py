@@ -428,3 +428,9 @@ def test_equal_sides_are_no_fault_of_a_task_that_copies(tmp_path: Path) -> None:
     translated = [(s, " ".join(map(german.__getitem__, s.split()))) for s in sources]
     some = [(s, s if n % 2 else t) for n, (s, t) in enumerate(translated)]
     assert untranslated(tmp_path / "german.tsv", some) == 108
+    digits = {word: str(number) for number, word in enumerate(words, 1)}
+    spelt = [
+        (" ".join(map(digits.__getitem__, s.split())) if n % 2 else s, s)
+        for n, s in enumerate(sources)
+    ]
+    assert untranslated(tmp_path / "spelt.tsv", spelt) == 0

@@ -49,8 +49,9 @@ def evaluation(outputs: list[str], references: list[str]) -> Evaluation:
 def test_a_model_that_learnt_nothing_is_called_so() -> None:
     sentences = account("translation", learnt=False).quality("en")
     assert sentences[0].startswith("It has learnt nothing yet") and "38 steps" in sentences[0]
-    helps = account("translation", learnt=False)._helps("en")
-    assert "--minutes 40" in helps[0]
+    for learnt in (False, True):  # after one epoch
+        helps = account("translation", learnt=learnt)._helps("en")
+        assert "try --minutes 40." in helps[0]
     headings = [heading for heading, *_ in account("translation", learnt=False).sections("en")]
     assert words("en")["headings"]["good"] not in headings
     reasons = account("translation").why("en")

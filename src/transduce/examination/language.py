@@ -158,8 +158,8 @@ ALONE = 0.3
 """Share of the probability of a word without the other side."""
 SHARED = 2.5
 """Nats for a word that no lexicon has, and both sides."""
-FEW_DIFFERENT = 0.1
-"""Share of pairs whose sides differ, at most, in data of a task that copies."""
+MANY = 0.1
+"""Share of pairs that tell of a task, at least."""
 _UNSPACED = "".join(f"{low}-{high}" for low, high in UNSPACED)
 _WORDS = re.compile(rf"[{_UNSPACED}]|[^\W_{_UNSPACED}]+")
 
@@ -173,13 +173,19 @@ def text_words(text: str) -> list[str]:
 
 
 def is_copying(sample: Sequence[Pair]) -> bool:
-    """True for a task whose equal sides are no fault: pairs that differ have most of their target's
-    words in the source, as in normalisation, or are the few."""
-    different = [pair for pair in sample if pair[0].split() != pair[1].split()]
-    words = list(map(_words, different))
+    """True for a task whose equal sides are no fault: pairs that differ are the few, or have most
+    of their target's words in the source; or many are equal, in words that targets of the others
+    have more often than sources, as numbers to be written out have."""
+    words = [_words(pair) for pair in sample if pair[0].split() != pair[1].split()]
     shared = sum(len({*source} & {*target}) for source, target in words)
-    few = len(different) <= FEW_DIFFERENT * len(sample)
-    return few or 2 * shared >= sum(len(target) for _, target in words)
+    sources, targets = (Counter(word for pair in words for word in pair[side]) for side in (0, 1))
+    equal = [text_words(pair[0]) for pair in sample if pair[0].split() == pair[1].split()]
+    written = [targets[word] > sources[word] for text in equal for word in text]
+    return (
+        len(words) <= MANY * len(sample)
+        or 2 * shared >= targets.total()
+        or (len(equal) >= MANY * len(sample) and 2 * sum(written) >= len(written))
+    )
 
 
 class _Direction(NamedTuple):

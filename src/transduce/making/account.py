@@ -188,11 +188,11 @@ class Account:
         helps = []
         gains = self.gain_interval is not None and self.gain_interval[0] > 0
         gains = gains and self.gain is not None and self.gain >= FLAT
-        if not self.learnt:
-            few = self.facts["epochs"] < MANY_EPOCHS
-            helps.append(texts["learn" if few else "check"].format(**self.facts))
-        elif self.facts["epochs"] < FEW_EPOCHS or (self.gain is not None and not gains):
+        few = self.facts["epochs"] < (FEW_EPOCHS if self.learnt else MANY_EPOCHS)
+        if few or (self.learnt and self.gain is not None and not gains):
             helps.append(texts["time"].format(**self.facts))
+        elif not self.learnt:
+            helps.append(texts["check"].format(**self.facts))
         if gains:
             helps.append(texts["more"].format(gain=self.gain))
         if self.kind == "translation" and not self.facts["synthetic"]:
