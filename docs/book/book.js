@@ -106,6 +106,10 @@ function showSentence(place) {
   choose(sentences[0]);
 }
 
+// Browsers leave a focused part of a wide table where it is, as long as a corner of it is seen.
+document.addEventListener("focusin", ({ target }) => {
+  if (target.matches("article :focus-visible")) target.scrollIntoView({ block: "nearest", inline: "nearest" });
+});
 document.querySelectorAll("details[data-answer]").forEach(addGuess);
 document.querySelectorAll(".explanation[popover]").forEach(placeAtWord);
 document.querySelectorAll(".sentence").forEach(showSentence);

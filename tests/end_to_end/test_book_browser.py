@@ -201,6 +201,17 @@ def test_a_bar_over_the_top_hides_no_focused_part(show: OpenPage, tmp_path: Path
         assert page.locator(":focus").bounding_box()["y"] >= 60 + 48
 
 
+def test_a_focused_link_of_a_wide_table_is_seen(show: OpenPage, tmp_path: Path) -> None:
+    """Its beginning alone is in sight, until it is focused."""
+    row = '<td style="min-width: 360px">text</td><td><a href="#a">recommendation</a></td>'
+    body = f'<article><div style="overflow-x: auto"><table><tr>{row}</tr></table></div></article>'
+    page = show(chapter_page(tmp_path, body), viewport={"width": 390, "height": 600})
+    assert page.locator("a").bounding_box()["x"] < 385
+    page.keyboard.press("Tab")
+    box = page.locator("a:focus").bounding_box()
+    assert box["x"] >= 0 and box["x"] + box["width"] <= 390
+
+
 def test_descent_walks_by_keyboard(show: OpenPage, tmp_path: Path) -> None:
     page = show(chapter_page(tmp_path, '<div class="widget" data-widget="descent"></div>'))
     page.locator(".widget input").last.press("Tab")
