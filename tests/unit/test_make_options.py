@@ -84,6 +84,15 @@ def test_a_named_task_is_not_recognised(tmp_path: Path) -> None:
     assert prepare(words, tmp_path / "b", 1, "translation").facts.kind == "translation"
 
 
+@pytest.mark.parametrize(("count", "most"), [(0, 5), (5, 5), (6, 5), (999, 100), (1001, 100)])
+def test_samples_are_thinned_evenly(count: int, most: int) -> None:
+    pairs = [(str(n), "") for n in range(count)]
+    thinned = data._thinned(pairs, most)
+    assert min(count, most) / 2 <= len(thinned) <= most
+    steps = {int(b) - int(a) for (a, _), (b, _) in itertools.pairwise(thinned)}
+    assert thinned[:1] == pairs[:1] and len(steps) <= 1
+
+
 def test_pairs_that_are_not_examined_in_time_are_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

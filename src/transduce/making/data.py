@@ -3,6 +3,7 @@ results of steps."""
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import logging
@@ -20,7 +21,7 @@ from transduce.data.encoded import Pair, has_text, hash_of
 from transduce.data.pairs import JsonLines, without_marks, write_pairs
 from transduce.errors import DataError, RunError, SettingError
 from transduce.examination.corpora import ExaminedCorpus, Sample, folded
-from transduce.examination.examine import examined
+from transduce.examination.examine import Examined, examined
 from transduce.examination.language import SideOrder, is_copying
 from transduce.making.columns import are_labels
 from transduce.making.plan import DataFacts, Destination, Kind, interval
@@ -56,7 +57,9 @@ ONE_WORD = 0.7
 SHORT = 32
 MAX_SYMBOLS = 400
 """Different symbols of targets, at most, that are sounds rather than words."""
-SAMPLE = 20_000
+SAMPLE, LEARNT = 20_000, 2_000
+"""Pairs, at least, that kind and facts are of; and pairs for each minute, at most, from which an
+examination learns what is usual."""
 READ_SHARE, PREPARE_SHARE, LEAST_READ = 0.1, 0.3, 2_000
 """Shares of the minutes after which reading and examination end, and pairs before that."""
 UNEXAMINED = 500_000
@@ -151,7 +154,8 @@ def prepare(
     corpus = ExaminedCorpus("train", config, Path())
     sample, read = _sample(corpus)
     kind = kind or kind_of(sample)
-    swapped = _turned_round(sample, corpus, directory) if kind == "translation" else 0
+    thinned = functools.partial(_thinned, most=max(int(LEARNT * minutes), LEAST_READ))
+    swapped = _turned_round(thinned(sample), corpus, directory) if kind == "translation" else 0
     left_out = [k for k in DROPPED[kind] if k != "untranslated" or not is_copying(sample)]
     kinds = (*left_out, *NOTED) if kind == "translation" else left_out
     dropped, noted = Counter[str](), Counter[str]()
@@ -163,7 +167,7 @@ def prepare(
     if test:
         del held_out["test"]
     n_lines = 0
-    for pair, faults in _with_faults(corpus, kinds, clock):
+    for pair, faults in _with_faults(examined([corpus], kinds, learn=thinned), corpus, clock):
         n_lines += 1
         if reason := next((name for name in left_out if name in faults), None):
             dropped[reason] += 1
@@ -195,12 +199,12 @@ def prepare(
 
 
 def _with_faults(
-    corpus: ExaminedCorpus, kinds: Sequence[str], clock: _Clock
+    lines: Iterable[Examined], corpus: ExaminedCorpus, clock: _Clock
 ) -> Iterator[tuple[Pair, Iterable[str]]]:
     """Pairs with the names of their faults: when the time for that is over, those that are blank or
     repeated, and time for any other pair."""
     seen: list[int] = []
-    for line in clock.within(examined([corpus], kinds), PREPARE_SHARE):
+    for line in clock.within(lines, PREPARE_SHARE):
         seen.append(hash_of(line.pair))
         yield line.pair, line.faults
     n_lines, keys = len(seen), {*seen}
@@ -209,6 +213,11 @@ def _with_faults(
         repeated = "duplicate" if key in keys else "time"
         keys.add(key)
         yield pair, (repeated if has_text(pair) else "empty",)
+
+
+def _thinned(pairs: list[Pair], most: int) -> list[Pair]:
+    """Pairs spread evenly, so many at most."""
+    return pairs[:: -(-len(pairs) // most) or 1]
 
 
 def _turned_round(sample: Sequence[Pair], corpus: ExaminedCorpus, directory: Path) -> int:
