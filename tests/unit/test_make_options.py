@@ -30,6 +30,7 @@ from transduce.runs.training import train
 from transduce.tasks.evaluation import Evaluation
 from transduce.training.log import BudgetLine, Display
 
+NAMES = ("bread", "house", "river", "stone", "apple", "cloud", "table", "green", "wheel", "horse")
 FACTS = DataFacts("translation", 20_000, 40.0, 40.0, 90)
 
 
@@ -103,6 +104,12 @@ def test_pairs_that_are_not_examined_in_time_are_taken(
     prepared = prepare([*words, ("", "a"), words[-1], words[0]], tmp_path, 1, "spelling")
     assert sum(prepared.counts.values()) == 400 and prepared.noted["time"] == 300
     assert prepared.dropped == {"empty": 1, "duplicate": 2}
+
+
+def test_faults_of_pairs_that_stay_are_counted(tmp_path: Path) -> None:
+    pairs = [(f"{a} &amp; a {b}", f"{b} et un {a}") for a, b in itertools.permutations(NAMES, 2)]
+    prepared = prepare(pairs, tmp_path, 1, "translation")
+    assert prepared.noted["entities"] == sum(prepared.counts.values()) > 50
 
 
 def test_destinations_take_candidates_that_can_go_there() -> None:

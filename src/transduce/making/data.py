@@ -206,7 +206,7 @@ def _with_faults(
     seen: list[int] = []
     for line in clock.within(lines, PREPARE_SHARE):
         seen.append(hash_of(line.pair))
-        yield line.pair, line.faults
+        yield line.pair, line.faults.keys()
     n_lines, keys = len(seen), {*seen}
     for _, pair in itertools.islice(corpus.pairs(), n_lines, n_lines + UNEXAMINED):
         key = hash_of(pair)
