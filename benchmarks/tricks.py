@@ -8,7 +8,8 @@ Every trick below is trained on two tasks with two seeds, for the same CPU secon
 beside those of a training without any in the same minute, so that other work on the machine changes
 it little.  Tricks that a recipe has are settings, the others replace a part of the program here, so
 that what does not help stays out of it.  A line of PLACE/tricks.jsonl is written as soon as it is
-there, and the same command goes on.  --minutes: CPU minutes of this call, at most.
+there, and the same command goes on.  --minutes: CPU minutes of this call, at most.  --tasks and
+--tricks name those of this call.
 """
 
 from __future__ import annotations
@@ -363,6 +364,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=120)
     parser.add_argument("--minutes", type=float, default=60)
     parser.add_argument("--table", action="store_true")
+    parser.add_argument("--tasks", nargs="+", default=[task[1] for task in TASKS])
+    parser.add_argument("--tricks", nargs="+", choices=TRICKS, default=[*TRICKS])
     arguments = parser.parse_args()
     path = arguments.place / "tricks.jsonl"
     if arguments.table or arguments.data is None:
@@ -373,9 +376,14 @@ def main() -> None:
     arguments.place.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     done = {key_of(row) for row in rows}
-    tasks = [(task, *prepared(arguments.data, task, arguments.place)) for task in TASKS]
+    tasks = [
+        (task, *prepared(arguments.data, task, arguments.place))
+        for task in TASKS
+        if task[1] in arguments.tasks
+    ]
     costs = costs_of_tasks(tasks, arguments.place)
-    for seed, (name, trick) in itertools.product(SEEDS, TRICKS.items()):
+    for seed, name in itertools.product(SEEDS, arguments.tricks):
+        trick = TRICKS[name]
         for task, facts, paths in tasks:
             key = dict(zip(KEY, (task[1], name, seed, arguments.seconds), strict=True))
             if key_of(key) in done or name not in costs[task[1]]:
@@ -393,14 +401,12 @@ def main() -> None:
 def costs_of_tasks(tasks: list[tuple[Any, DataFacts, Any]], place: Path) -> dict[str, Any]:
     """CPU seconds of a step by task and trick, measured once for all calls in `place`."""
     path = place / "costs.json"
-    if not path.is_file():
-        costs = {
-            task[1]: costs_of_steps(facts, task[3], paths, place / "timed")
-            for task, facts, paths in tasks
-        }
-        path.write_text(json.dumps(costs), encoding="utf-8")
-    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return content
+    costs: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    for task, facts, paths in tasks:
+        if task[1] not in costs:
+            costs[task[1]] = costs_of_steps(facts, task[3], paths, place / "timed")
+            path.write_text(json.dumps(costs), encoding="utf-8")
+    return costs
 
 
 if __name__ == "__main__":
