@@ -195,7 +195,7 @@ function weights(place) {
 function losses(place) {
   widget(
     place,
-    [[say("正确词元的概率", "Probabilities of the right tokens"), "0.886 0.395 0.936 0.846 0.762 0.892 0.921", { size: 44 }]],
+    [[say("正确词元的概率", "Probabilities of the right tokens"), "0.8865 0.3950 0.9364 0.8457 0.7624 0.8923 0.9215", { size: 44 }]],
     (typed) => {
       const given = fieldNumbers(typed);
       if (!given) return refused();

@@ -119,6 +119,7 @@ WIDGETS = [
     ("vectors", ["300 400", "-1 2"], ["|a| = 500", "a + b = (299, 402)"]),
     ("losses", ["0.9 0.9 0.1"], ["0.8378", "2.3112", "0.0810"]),
     ("losses", ["0.5 0"], ["infinite"]),
+    ("losses", [], ["0.2499", "Probability of the whole sentence (their product) 0.174"]),
     (
         "beam",
         ["0.6 0.4 0"],
