@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 Row = Sequence[str]
+BOOK = Path(__file__).parent.parent / "docs" / "book"
 SPLITS = "train", "dev", "test"
 
 
@@ -197,7 +198,7 @@ CHINESE = re.compile(r"[\u4e00-\u9fff]{2}")
 
 
 def chinese_english(folder: Path, to: Path) -> None:
-    """Short texts beside those of tatoeba-zh-en: captions, messages in words, dictionary entries.
+    """Short texts beside those of tatoeba-zh-en: captions, messages in words, words, terms.
 
     The folder holds tatoeba-zh-en, 3am-zh-en and software-zh-en, prepared, and CC-CEDICT.
     """
@@ -215,6 +216,7 @@ def chinese_english(folder: Path, to: Path) -> None:
         "dictionary": [
             (word, gloss) for word, gloss in glosses(dictionary).items() if signs.issuperset(word)
         ],
+        "terms": [row for row in terms() if signs.issuperset(row[0])],
     }
     parallel(to, parts, ("zh", "en"))
 
@@ -243,6 +245,15 @@ def glosses(dictionary: Iterable[str]) -> dict[str, str]:
                 words.setdefault(entry[1], gloss)
                 break
     return words
+
+
+def terms() -> list[Row]:
+    """Terms of the book, and what they mean: both sides of its glossary."""
+    chinese, english = (
+        re.findall(r"^- \*\*(.+?)\*\*[^:：]*[:：] ?(.+)$", file.read_text("utf-8"), re.M)
+        for file in (BOOK / "glossary.zh.md", BOOK / "glossary.md")
+    )
+    return [row for entry in zip(chinese, english, strict=True) for row in zip(*entry, strict=True)]
 
 
 def cmudict(folder: Path, to: Path) -> None:

@@ -20,7 +20,7 @@ HERE = Path(__file__).parent
 SENTENCES = HERE.parent / "book" / "sentences.json"
 TEXTS = {
     "paper.html": ("我是个学生。", "我爱你。", "我认识你。"),
-    "zh-en.html": ("请给我一杯水。",),
+    "zh-en.html": ("机器学习", "请给我一杯水。"),
 }
 SHOWN = 3  # likeliest tokens of a step
 EXPLAIN = """

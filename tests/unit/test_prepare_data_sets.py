@@ -1,6 +1,7 @@
 """Preparation of data sets: texts of the models that fit into a page, from a tiny folder."""
 
 import gzip
+import re
 import runpy
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -69,6 +70,19 @@ def test_texts_of_small_models_are_short_and_in_words(
     assert rows(made, "captions") == TRAINING["3am-zh-en"][:1]
     assert rows(made, "software") == TRAINING["software-zh-en"][:1]
     assert rows(made, "dictionary") == WORDS
+    assert rows(made, "terms") == [("机器学习", "machine learning")]  # no sign that training lacks
+
+
+def test_terms_are_those_of_both_glossaries() -> None:
+    """A term and its meaning on each line; the Chinese page names the English term of most."""
+    rows = runpy.run_path(str(ROOT / "recipes/prepare.py"))["terms"]()
+    assert ("搜索中写了一半的译文。", "an unfinished translation in a search.") in rows
+    assert not any("**" in text for row in rows for text in row)
+    page = (ROOT / "docs/book/glossary.zh.md").read_text(encoding="utf-8")
+    named = dict(re.findall(r"^- \*\*(.+)\*\*（([\w -]+)）：", page, re.MULTILINE))
+    assert len(named) > 50
+    differ = {term: named[term] for term, english in rows if named.get(term, english) != english}
+    assert differ == {"循环网络": "RNN"}
 
 
 def test_a_folder_without_the_dictionary_leaves_nothing(
