@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from transduce.cli.main import main
 from transduce.errors import DataError, SettingError
@@ -110,6 +111,24 @@ def test_faults_of_pairs_that_stay_are_counted(tmp_path: Path) -> None:
     pairs = [(f"{a} &amp; a {b}", f"{b} et un {a}") for a, b in itertools.permutations(NAMES, 2)]
     prepared = prepare(pairs, tmp_path, 1, "translation")
     assert prepared.noted["entities"] == sum(prepared.counts.values()) > 50
+
+
+@pytest.mark.parametrize(("stolen", "threads"), [(0.0, 2), (0.3, 1)])
+def test_threads_that_wait_for_a_busy_core_are_not_used(
+    monkeypatch: pytest.MonkeyPatch, stolen: float, threads: int
+) -> None:
+    """Two threads take half of the time but for each tenth round, in which one loses its core."""
+    rounds = itertools.count()
+
+    def seconds(layer: Any, batch: Any, count: int) -> float:
+        late = stolen if count == 2 and next(rounds) % 10 == 9 else 0.0
+        return 0.02 / count + late
+
+    monkeypatch.setattr(trials, "_seconds", seconds)
+    monkeypatch.setattr(trials, "available_cores", lambda: 2)
+    monkeypatch.setattr(trials, "find_device", lambda name: torch.device("cpu"))
+    monkeypatch.setattr(trials, "slow_bf16_hint", lambda device: "")
+    assert trials.machine.__wrapped__("spelling", "speller") == {"threads": threads}
 
 
 def test_destinations_take_candidates_that_can_go_there() -> None:

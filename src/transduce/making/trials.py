@@ -10,7 +10,6 @@ import itertools
 import json
 import logging
 import shutil
-import statistics
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -42,9 +41,10 @@ TIMED_PAIRS, VALID_PAIRS = 2_000, 50
 TRIAL_STEPS = 10, 40
 """Steps that are timed, in few seconds and in more than `SHORT_SECONDS`."""
 SHORT_SECONDS = 10.0
-TOKENS, PACE_ROUNDS, WORTH = 512, 5, 0.7
-"""Tokens and rounds in which one thread and all are timed, and the time of all, relative to one, up
-to which they are used."""
+TOKENS, TIMED_SECONDS, WORTH = 512, 1.0, 0.7
+"""Tokens of a round in which one thread and all are timed; seconds of all rounds, in which other
+processes show, as threads wait for those that lost their core; and the time of all, relative to
+one, up to which they are used."""
 
 
 @functools.cache
@@ -59,8 +59,12 @@ def machine(kind: Kind, candidate: str) -> dict[str, Any]:
     batch = torch.ones(TOKENS, width)
     counts = (1, available_cores())
     with restored_threads(), torch.autocast("cpu", torch.bfloat16, enabled=bool(precision)):
-        rounds = [[_seconds(layer, batch, count) for count in counts] for _ in range(PACE_ROUNDS)]
-    single, every = map(statistics.median, zip(*rounds, strict=True))
+        single = every = 0.0
+        for count in counts:
+            _seconds(layer, batch, count)  # starts its threads
+        while counts[1] > 1 and single + every < TIMED_SECONDS:
+            single += _seconds(layer, batch, 1)
+            every += _seconds(layer, batch, counts[1])
     return {"threads": counts[every < WORTH * single], **precision}
 
 
