@@ -98,8 +98,10 @@ def readme_recipe(is_labels: bool, paths: dict[str, str]) -> dict[str, Any]:
     return recipe
 
 
-def by_readme(is_labels: bool, paths: dict[str, str], seconds: float, place: Path) -> Any:
-    """A run of README's recipe after so many CPU seconds, about, and those spent."""
+def by_readme(
+    is_labels: bool, paths: dict[str, str], seconds: float, place: Path
+) -> tuple[Path, float, int]:
+    """A run of README's recipe after so many CPU seconds, about, with those spent and its steps."""
     recipe = readme_recipe(is_labels, paths)
     training = {"steps": TIMED, "validate_every": TIMED, "threads": 1, "device": "cpu"}
     pace = cpu_of_a_step(merge_settings(recipe, {"training": training}), place / "timed")

@@ -209,8 +209,7 @@ def kinds_of_faults(corpora: Sequence[ExaminedCorpus], ignore: Sequence[str]) ->
     Raises SettingError for a kind to ignore that there is not.
     """
     from transduce.data.encoded import has_text
-    from transduce.examination.examine import KINDS
-    from transduce.examination.language import is_copying
+    from transduce.examination.examine import KINDS, kinds_of_task
     from transduce.making.data import DROPPED, SAMPLE, kind_of
     from transduce.settings.sections import did_you_mean
 
@@ -223,10 +222,7 @@ def kinds_of_faults(corpora: Sequence[ExaminedCorpus], ignore: Sequence[str]) ->
     if len(sample) >= LEAST_LABELLED and kind_of(sample) == "classification":
         logger.info("texts with labels: faults of translations are not looked for")
         return [kind for kind in kinds if kind in (*DROPPED["classification"], "leak")]
-    if sample and is_copying(sample):
-        logger.info("the task copies, on purpose as it seems: equal sides are no fault")
-        return [kind for kind in kinds if kind != "untranslated"]
-    return kinds
+    return kinds_of_task(kinds, sample)
 
 
 def export(run: PathLike, directory: PathLike, **options: Unpack[ExportOptions]) -> Path:

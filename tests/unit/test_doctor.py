@@ -1,7 +1,9 @@
 """Faults of parallel data: each check, repeats, limits, and the command as a whole."""
 
 import gzip
+import itertools
 import json
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -434,3 +436,41 @@ def test_equal_sides_are_no_fault_of_a_task_that_copies(tmp_path: Path) -> None:
         for n, s in enumerate(sources)
     ]
     assert untranslated(tmp_path / "spelt.tsv", spelt) == 0
+
+
+COPIED = (
+    "warning: {} share most words of their sides: equal sides are not looked for; if these were to "
+    "be translated, export them with their translations, or leave them out"
+)
+
+
+@pytest.mark.parametrize(("n_left", "n_reported"), [(190, 0), (60, 60), (0, 0)])
+def test_an_export_without_translations_is_warned_of(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+    n_left: int,
+    n_reported: int,
+) -> None:
+    """Equal sides of 95 % of the pairs look like a task that copies, fewer like faults."""
+    words = ["one", "two", "three", "four", "five", "six"]
+    german = dict(zip(words, ["eins", "zwei", "drei", "vier", "fünf", "sechs"], strict=True))
+    sources = [" ".join(row) for row in itertools.product(words, repeat=4)][:200]
+    pairs = [
+        (s, s if n < n_left else " ".join(map(german.__getitem__, s.split())))
+        for n, s in enumerate(sources)
+    ]
+    file = written(tmp_path / "pairs.tsv", pairs)
+    main(["doctor", str(file), "--json", "--ignore", "alignment"])
+    shown = capsys.readouterr()
+    warning = COPIED.format("190 of 200 pairs")
+    assert (warning in shown.err.splitlines()) is (n_left == 190)
+    assert "equal sides" not in shown.out
+    counts = json.loads(shown.out.splitlines()[-1])
+    assert counts["kinds"].get("untranslated", 0) == n_reported
+    main(["doctor", str(file), "--ignore", "alignment", "--ignore", "untranslated"])
+    assert "equal sides" not in capsys.readouterr().err
+    logging.getLogger("transduce").propagate = True
+    prepared = prepare(pairs, tmp_path / "data", 1, "translation")
+    assert ("190 of 200 pairs share" in caplog.text) is (n_left == 190)
+    assert prepared.dropped.get("untranslated", 0) == n_reported

@@ -19,7 +19,7 @@ from transduce.data.workers import in_workers
 from transduce.errors import TransduceError
 from transduce.examination.checks import CHECKS, checked
 from transduce.examination.corpora import NO_KEY, ExaminedCorpus, Repeats, Sample, folded
-from transduce.examination.language import CorpusSide, Support, is_of_a_side
+from transduce.examination.language import CorpusSide, Support, copied_pairs, is_of_a_side
 from transduce.support.work import chunks
 from transduce.text.languages import Detector, loaded_detector
 
@@ -128,6 +128,19 @@ class Examined(NamedTuple):
     line: int
     pair: Pair
     faults: Mapping[str, str]
+
+
+def kinds_of_task(kinds: Sequence[str], sample: Sequence[Pair]) -> list[str]:
+    """Kinds of faults to look for, without untranslated pairs, and with a warning, for a task that
+    copies: an export of texts without their translations looks like one."""
+    if "untranslated" not in kinds or not (copied := copied_pairs(sample)):
+        return list(kinds)
+    logger.warning(
+        f"{copied:,} of {len(sample):,} pairs share most words of their sides: equal sides are not "
+        "looked for; if these were to be translated, export them with their translations, or leave "
+        "them out"
+    )
+    return [kind for kind in kinds if kind != "untranslated"]
 
 
 def examined(

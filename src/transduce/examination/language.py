@@ -172,20 +172,23 @@ def text_words(text: str) -> list[str]:
     return list(dict.fromkeys(stems))[:WORDS]
 
 
-def is_copying(sample: Sequence[Pair]) -> bool:
-    """True for a task whose equal sides are no fault: pairs that differ are the few, or have most
-    of their target's words in the source; or many are equal, in words that targets of the others
-    have more often than sources, as numbers to be written out have."""
+def copied_pairs(sample: Sequence[Pair]) -> int:
+    """Number of pairs with most of their target's words in the source, of a task whose equal sides
+    are no fault, else 0: those that differ are the few, or have most of these words in the source;
+    or many are equal, in words that targets of the others have more often than sources, as numbers
+    to be written out have."""
     words = [_words(pair) for pair in sample if pair[0].split() != pair[1].split()]
-    shared = sum(len({*source} & {*target}) for source, target in words)
+    shared = [len({*source} & {*target}) for source, target in words]
     sources, targets = (Counter(word for pair in words for word in pair[side]) for side in (0, 1))
     equal = [text_words(pair[0]) for pair in sample if pair[0].split() == pair[1].split()]
     written = [targets[word] > sources[word] for text in equal for word in text]
-    return (
+    is_copying = (
         len(words) <= MANY * len(sample)
-        or 2 * shared >= targets.total()
-        or (len(equal) >= MANY * len(sample) and 2 * sum(written) >= len(written))
+        or 0 < targets.total() <= 2 * sum(shared)
+        or (len(equal) >= MANY * len(sample) and 0 < len(written) <= 2 * sum(written))
     )
+    most = sum(0 < len(target) <= 2 * n for n, (_, target) in zip(shared, words, strict=True))
+    return len(equal) + most if is_copying else 0
 
 
 class _Direction(NamedTuple):

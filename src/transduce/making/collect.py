@@ -181,7 +181,7 @@ def _rows(file: Path, option: str) -> Iterator[Cells]:
     if delimiter == "\t" and 2 * quoted < len(first):
         return (cells for _, cells in tab_cells(file, lenient=True))
     lines = read_lines(file, lenient=True)
-    return (cells for _, cells in csv_cells(lines, str(file), delimiter, True) if cells)
+    return (cells for _, cells in csv_cells(lines, str(file), delimiter, lenient=True) if cells)
 
 
 def _sheet_rows(file: Path) -> Iterator[Cells]:

@@ -21,8 +21,8 @@ from transduce.data.encoded import Pair, has_text, hash_of
 from transduce.data.pairs import JsonLines, without_marks, write_pairs
 from transduce.errors import DataError, RunError, SettingError
 from transduce.examination.corpora import ExaminedCorpus, Sample, folded
-from transduce.examination.examine import Examined, examined
-from transduce.examination.language import SideOrder, is_copying
+from transduce.examination.examine import Examined, examined, kinds_of_task
+from transduce.examination.language import SideOrder
 from transduce.making.columns import are_labels
 from transduce.making.plan import DataFacts, Destination, Kind, interval
 from transduce.metrics.measure import make_metric
@@ -156,7 +156,7 @@ def prepare(
     kind = kind or kind_of(sample)
     thinned = functools.partial(_thinned, most=max(int(LEARNT * minutes), LEAST_READ))
     swapped = _turned_round(thinned(sample), corpus, directory) if kind == "translation" else 0
-    left_out = [k for k in DROPPED[kind] if k != "untranslated" or not is_copying(sample)]
+    left_out = kinds_of_task(DROPPED[kind], sample)
     kinds = (*left_out, *NOTED) if kind == "translation" else left_out
     dropped, noted = Counter[str](), Counter[str]()
     low, high = TEST_PAIRS
