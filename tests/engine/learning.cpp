@@ -56,7 +56,9 @@ static bool round() {
       seen += learner_attention(learner, i, n - 1, 0)[0];
     }
     const Step step{k + 1, 1e-3f, 0.9f, 0.98f, 1e-9f, 0.1f, 1, below(2) ? 0.95f : 0, 0.4f, 0.9f};
-    if (!std::isfinite(seen) || !std::isfinite(learner_step(learner, &step))) std::abort();
+    const bool finite = std::isfinite(seen) & std::isfinite(learner_step(learner, &step));
+    const bool bounded = !(training.left_out & NO_NORM);  // without, vectors may grow beyond all bounds
+    if (bounded && !finite) std::abort();
   }
   learner_delete(learner);
   return true;
