@@ -23,7 +23,8 @@ from transduce.localise.units import (
 
 ASSIGNMENT = re.compile(
     r"(?<![^\r\n])[ \t]*+(?:\[(?P<section>[^\]\r\n]*+)\]"
-    r"|(?P<key>[^=:;#\s\[][^=:\r\n]*?)[ \t]*[=:][ \t]*(?P<value>[^\r\n]*?)[ \t]*(?![^\r\n]))"
+    r"|(?P<key>[^=:;#\s\[](?:[^=: \t\r\n]++|[ \t]++(?=[^=: \t\r\n]))*+)[ \t]*+[=:][ \t]*+"
+    r"(?P<value>(?:[^ \t\r\n]++|[ \t]++(?=[^ \t\r\n]))*+)[ \t]*+(?![^\r\n]))"
 )
 VALUE = re.compile(r"(?i)true|false|yes|no|on|off|none|null|[\W\d_]*")
 """Values that are no texts."""
