@@ -227,7 +227,7 @@ def test_train_takes_settings_in_every_order(here: Here, recipe: Path, tmp_path:
         ("data.train.path='.'", 1, "empty is empty"),  # all below it is read
         ("data.train.path='empty'", 1, "empty"),
         ("data.train.path='latin'", 1, "not valid UTF-8"),
-        ("data.train.target=7", 1, "7"),
+        ("data.train.target=7", 1, "line 1 has 2 of 8 columns"),
         ("data.root='$NO_SUCH_VARIABLE'", 2, "NO_SUCH_VARIABLE"),
         ("data.train={kind='parallel',source='two',target='three'}", 1, "2 lines but"),
         ("data.train={kind='jsonl',path='two'}", 1, "line 1"),

@@ -61,7 +61,7 @@ def opened_files(browser: Any, timeout: float = 8000, **defaults: Any) -> Iterat
     yield open_file
     for context in contexts:
         context.close()
-    assert complaints == []
+    assert complaints == [], complaints
     assert {url.split(":")[0] for url in fetched} <= {"file", "data", "blob"}
 
 
