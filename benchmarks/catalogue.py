@@ -51,11 +51,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("megabytes", type=int)
     parser.add_argument("--format", choices=list(FORMATS), default="po")
-    asked = parser.parse_args()
-    content = catalogue(asked.megabytes * 1_000_000, asked.format)
+    arguments = parser.parse_args()
+    content = catalogue(arguments.megabytes * 1_000_000, arguments.format)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     start = time.process_time()
-    document = read_document(f"de.{asked.format}", content, target_language="de")
+    document = read_document(f"de.{arguments.format}", content, target_language="de")
     read = time.process_time()
     missing = [s.key for s in document.segments if s.state == "missing"]
     document.with_targets(dict.fromkeys(missing, "Nachricht %d"))

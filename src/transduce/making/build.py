@@ -233,16 +233,15 @@ class Maker:
                     self.plan.tried[name] = scores[name]
                     if name == START:
                         scores[name] -= interval(scores[name], min(tested, VALIDATED))
-                        continue
-                    if is_contest:
+                    elif is_contest:
                         works = (rate * self._main_seconds(), rate * seconds)
                         longer, shorter = (expected_score(facts, work)[0] for work in works)
                         scores[name] += max(longer - shorter, 0.0)
-                        continue
-                    if is_portable(facts, name):
-                        scores[name] += interval(scores[name], min(tested, VALIDATED))
-                    if math.isfinite(early[name]) and math.isfinite(final[name]):
-                        scores[name] += early[name] - final[name]
+                    else:
+                        if is_portable(facts, name):
+                            scores[name] += interval(scores[name], min(tested, VALIDATED))
+                        if math.isfinite(early[name]) and math.isfinite(final[name]):
+                            scores[name] += early[name] - final[name]
             names = sorted(names, key=lambda name: -scores[name])[: len(names) // 2]
         self.plan.candidate = names[0]
 

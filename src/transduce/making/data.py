@@ -167,7 +167,7 @@ def prepare(
     if test:
         del held_out["test"]
     n_lines = 0
-    for pair, faults in _with_faults(examined([corpus], kinds, learn=thinned), corpus, clock):
+    for pair, faults in _with_faults(examined([corpus], kinds, learn=thinned), corpus, read, clock):
         n_lines += 1
         if reason := next((name for name in left_out if name in faults), None):
             dropped[reason] += 1
@@ -199,16 +199,19 @@ def prepare(
 
 
 def _with_faults(
-    lines: Iterable[Examined], corpus: ExaminedCorpus, clock: _Clock
+    lines: Iterable[Examined], corpus: ExaminedCorpus, read: int, clock: _Clock
 ) -> Iterator[tuple[Pair, Iterable[str]]]:
     """Pairs with the names of their faults: when the time for that is over, those that are blank or
-    repeated, and time for any other pair."""
-    seen: list[int] = []
+    repeated, and time for any other pair.  read: number of pairs of the corpus."""
+    n_lines = 0
     for line in clock.within(lines, PREPARE_SHARE):
-        seen.append(hash_of(line.pair))
+        n_lines += 1
         yield line.pair, line.faults.keys()
-    n_lines, keys = len(seen), {*seen}
-    for _, pair in itertools.islice(corpus.pairs(), n_lines, n_lines + UNEXAMINED):
+    if n_lines == read:
+        return
+    pairs = (pair for _, pair in corpus.pairs())
+    keys = set(map(hash_of, itertools.islice(pairs, n_lines)))
+    for pair in itertools.islice(pairs, UNEXAMINED):
         key = hash_of(pair)
         repeated = "duplicate" if key in keys else "time"
         keys.add(key)

@@ -113,6 +113,11 @@ class Part(NamedTuple):
     withdrawn: str = ""
     unknown: tuple[str, ...] = ()
 
+    @property
+    def is_end(self) -> bool:
+        """True where a sentence ends, or a text with unknown parts."""
+        return self.record is not None or bool(self.unknown)
+
 
 class Hop:
     """Translation between two languages by a run, for a request.
@@ -213,8 +218,9 @@ class Hop:
 
     def _inspect(self, text: str, name: str = "") -> None:
         for part in self._queue.loaded_run().inspect(text, name):
-            if len(self.unknown) < MOST_UNKNOWN:
-                self.unknown[part.strip() or BLANK] = None
+            if len(self.unknown) == MOST_UNKNOWN:
+                break
+            self.unknown[part.strip() or BLANK] = None
 
     def _for(self, order: Order, options: DecodingOptions) -> DecodingOptions:
         self._inspect(order.words, order.key)
@@ -414,7 +420,7 @@ async def lasting(parts: AsyncIterator[Part], ends: list[Part]) -> AsyncIterator
     Raises RequestError 422 where a text is withdrawn.
     """
     async for part in parts:
-        if part.record is not None or part.unknown:
+        if part.is_end:
             ends.append(part)
         if part.record is not None and part.withdrawn:
             raise RequestError(422, f"not translated: {part.record.reason}", "untranslated")

@@ -93,7 +93,7 @@ async def live_translation(
     async for part in service.stream(text, *pair[:2], call, pair.glossary):
         if part.text:
             yield {"text": part.text}
-        if part.record is not None or part.unknown:
+        if part.is_end:
             ends.append(part)
         if part.record is not None:
             sentence = {"source": part.record.source, "output": part.record.target}
